@@ -65,6 +65,8 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
     is_bound: bool = False
     statuses: tuple[Status, ...] = ()
     status_filters: tuple[StatusFilter, ...] = ()
+    # Sessions that are stored as running and whose process has ended: they match as idle.
+    abandoned: tuple[SessionKey, ...] = ()
     tags: tuple[str, ...] = ()
     text: str | None = None
     forked_from: SessionId | None = None

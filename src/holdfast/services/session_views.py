@@ -122,10 +122,11 @@ class SessionViews:
             )
 
         async def read(tx: Tx) -> OverviewPage:
-            wanted = query if behind is None else await _next_cursor(tx, query, behind)
+            known = await with_abandoned(tx, query, self._leases)
+            wanted = known if behind is None else await _next_cursor(tx, known, behind)
             page = await found_page(tx, wanted, cursor)
             # From the same snapshot, so that the count matches the pages.
-            total = await tx.sessions.count(query) if is_counted else None
+            total = await tx.sessions.count(known) if is_counted else None
             items = await _summed(tx, page.items, self._leases)
             return OverviewPage(items=items, next_cursor=page.next_cursor, total=total)
 
@@ -148,7 +149,7 @@ async def found_page(tx: Tx, query: SessionQuery, cursor: str | None) -> Page[Fo
     require_limit(query.limit)
     if query.text is not None:
         require_text(query.text, field="text", longest=1_000)
-    filters = ("sessions", replace(query, before=None, limit=1, offset=0))
+    filters = ("sessions", replace(query, abandoned=(), before=None, limit=1, offset=0))
     if cursor is not None:
         query = replace(query, before=decode_cursor(cursor, filters))
     # Reading one more than the limit shows whether there is a next page, without a count.
@@ -177,6 +178,14 @@ async def _read_sharing(tx: Tx, query: SessionQuery, limit: int) -> list[Found]:
         if len(rows) < wanted:
             break
     return found
+
+
+async def with_abandoned(tx: Tx, query: SessionQuery, leases: Leases) -> SessionQuery:
+    """Return the query with the sessions that a status filter has to take for idle."""
+    if not query.statuses and not query.status_filters:
+        return query
+    heads = await tx.sessions.running(query.owner)
+    return replace(query, abandoned=tuple(head.key for head in heads if not leases.is_live(head)))
 
 
 def session_view(session: S, head: SessionState, leases: Leases) -> S:

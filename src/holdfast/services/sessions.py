@@ -50,7 +50,7 @@ from holdfast.services.session_lifecycle import (
     move,
     require_reason,
 )
-from holdfast.services.session_views import found_page, session_view
+from holdfast.services.session_views import Found, found_page, session_view, with_abandoned
 
 CHANGEABLE: Final = frozenset({"title", "tags", "model", "approval", "metadata", "turn_cap"})
 IDLE: Final = "idle_timeout"
@@ -157,7 +157,11 @@ class Sessions:
 
     async def list(self, query: SessionQuery, *, cursor: str | None = None) -> Page[Session]:
         """Return the owner's sessions that match, newest first."""
-        page = await self._store.read(lambda tx: found_page(tx, query, cursor))
+
+        async def read(tx: Tx) -> Page[Found]:
+            return await found_page(tx, await with_abandoned(tx, query, self._leases), cursor)
+
+        page = await self._store.read(read)
         items = tuple(self._shown(*found) for found in page.items)
         return Page(items=items, next_cursor=page.next_cursor)
 
@@ -169,7 +173,11 @@ class Sessions:
 
     async def count(self, query: SessionQuery) -> int:
         """Return how many of the owner's sessions match."""
-        return await self._store.read(lambda tx: tx.sessions.count(query))
+
+        async def read(tx: Tx) -> int:
+            return await tx.sessions.count(await with_abandoned(tx, query, self._leases))
+
+        return await self._store.read(read)
 
     async def update(
         self,

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.ids import Owner, SessionId, SessionKey, is_uuid
 from holdfast.domain.leases import EVER
-from holdfast.domain.queries import SessionOrder, SessionQuery, StatusFilter
+from holdfast.domain.queries import SessionOrder, SessionQuery
 from holdfast.domain.sessions import Session, SessionState
 from holdfast.domain.time import instant, microseconds
 from holdfast.ports.store import Segment
@@ -163,6 +163,15 @@ SELECT {_HEAD}
    AND s.until >= :least
  ORDER BY s.key
 """  # noqa: S608 — the columns are a constant of this file
+RUNNING = f"""
+-- An owner's sessions whose turn is run by a process, or was when it ended.
+SELECT {_HEAD}
+  FROM sessions s
+ WHERE s.turn > s.settled
+   AND s.status = 'running'
+   AND s.until >= 0
+   AND s.owner = :owner
+"""  # noqa: S608 — the columns are a constant of this file
 SLOTS = """
 -- Open sessions whose agent is a program of its own; such a one always works in a repository.
 SELECT count(*)
@@ -276,9 +285,9 @@ def _conditions(query: SessionQuery) -> tuple[list[str], dict[str, Any]]:
         parameters[f"status_{number}"] = status.value
     if query.statuses:
         names = ", ".join(f":status_{number}" for number in range(len(query.statuses)))
-        conditions.append(f"s.status IN ({names})")
+        conditions.append(f"{_status(query, parameters)} IN ({names})")
     if query.status_filters:
-        conditions.append(_status_condition(query.status_filters, parameters))
+        conditions.append(_status_condition(query, parameters))
     for number, tag in enumerate(query.tags):
         wanted = f":tag_{number}"
         tags = "json_each(CAST(o.body AS TEXT), '$.tags')"
@@ -287,21 +296,32 @@ def _conditions(query: SessionQuery) -> tuple[list[str], dict[str, Any]]:
     return conditions, parameters
 
 
-def _status_condition(status_filters: tuple[StatusFilter, ...], parameters: dict[str, Any]) -> str:
+def _status(query: SessionQuery, parameters: dict[str, Any]) -> str:
+    """Return the expression of a status as clients see it."""
+    if not query.abandoned:
+        return "s.status"
+    for number, key in enumerate(query.abandoned):
+        parameters[f"abandoned_{number}"] = key
+    names = ", ".join(f":abandoned_{number}" for number in range(len(query.abandoned)))
+    return f"CASE WHEN s.key IN ({names}) THEN 'idle' ELSE s.status END"
+
+
+def _status_condition(query: SessionQuery, parameters: dict[str, Any]) -> str:
     """Return the condition that any status filter matches; adds its values to `parameters`."""
+    status = _status(query, parameters)
     clauses = []
-    for number, status_filter in enumerate(status_filters):
-        parameters[f"wish_{number}"] = status_filter.status.value
-        ended = _WAITING[status_filter.is_waiting] + _ENDED[status_filter.has_failed]
-        clauses.append("(" + ended + f":wish_{number})")
+    for number, wanted in enumerate(query.status_filters):
+        parameters[f"filter_{number}"] = wanted.status.value
+        conditions = _WAITING[wanted.is_waiting] + _ENDED[wanted.has_failed]
+        clauses.append(f"({conditions}{status} = :filter_{number})")
     return f"({' OR '.join(clauses)})"
 
 
 # The stop reasons are `FAILED_STOPS`; a session without a completed turn has not failed.
 _ENDED: Final = {
-    None: "s.status = ",
-    True: "coalesce(s.last_stop, '') IN ('budget', 'error', 'turn_limit') AND s.status = ",
-    False: "coalesce(s.last_stop, '') NOT IN ('budget', 'error', 'turn_limit') AND s.status = ",
+    None: "",
+    True: "coalesce(s.last_stop, '') IN ('budget', 'error', 'turn_limit') AND ",
+    False: "coalesce(s.last_stop, '') NOT IN ('budget', 'error', 'turn_limit') AND ",
 }
 _WAITING: Final = {None: "", True: "s.turn > s.settled AND ", False: "s.turn <= s.settled AND "}
 _BEGINNING: Final = re.compile(r"[0-9a-f-]{1,36}")
@@ -413,6 +433,10 @@ class SessionRows:
     async def extend(self, holder: str, until: int) -> set[SessionKey]:
         rows = await self._db.fetch(EXTEND, {"holder": holder, "until": until})
         return {row[0] for row in rows}
+
+    async def running(self, owner: Owner) -> list[SessionState]:
+        """Return the owner's sessions whose turn is stored as running and is not paused."""
+        return list(sound(await self._db.fetch(RUNNING, {"owner": owner}), self._head))
 
     async def unsettled(self, due: int = EVER) -> list[SessionState]:
         """Return sessions with an open or waiting turn; a paused one if it expires by `due`."""

@@ -86,7 +86,24 @@ async def test_a_killed_turn_is_pending_until_it_goes_on(
         visiting(house) as visitor,
     ):
         killed = (await visitor.get(path)).document
+        listed = {
+            word: [
+                each["id"] for each in (await visitor.get(f"/v1/sessions?{word}")).document["data"]
+            ]
+            for word in (
+                *("status=running", "status=pending", "state=running", "state=idle"),
+                *("status=running,failed", "status=completed"),
+            )
+        }
 
+    assert listed == {
+        "status=running": [],
+        "status=pending": [session["id"]],
+        "state=running": [],
+        "state=idle": [session["id"]],
+        "status=running,failed": [],
+        "status=completed": [],
+    }
     assert (killed["status"], killed["state"], killed["finished_at"]) == ("pending", "idle", None)
 
 
