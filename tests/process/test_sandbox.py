@@ -338,10 +338,10 @@ async def test_processes_are_not_without_number(tmp_path: Path) -> None:
 
 def test_the_strength_claims_what_the_means_give_and_nothing_else() -> None:
     assert describe_strength(ALL).weaker == ()
-    assert len(describe_strength(ALL).active) == 9
+    assert len(describe_strength(ALL).active) == 10
     nothing = describe_strength(Means())
     assert nothing.active == ()
-    assert len(nothing.weaker) == 9
+    assert len(nothing.weaker) == 10
     some = describe_strength(Means(landlock=3, seccomp=True))
     assert [line for line in some.active if "Landlock 3" in line] != []
     assert [line for line in some.weaker if "namespaces" in line] != []

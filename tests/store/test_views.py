@@ -488,7 +488,7 @@ async def test_agent_sessions_have_the_columns_and_words_of_their_schema(
         assert _read(home, "agent_sessions")[0]["status"] == words.get(status, "ended")
 
 
-@demands("S0-321", "S1-057")
+@demands("S0-033", "S0-321", "S1-057")
 async def test_session_messages_are_the_transcript_of_an_export(
     house: House, session: Session, home: Path
 ) -> None:

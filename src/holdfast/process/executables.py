@@ -17,6 +17,7 @@ _BESIDE: Final = (
     *("include", "lib", "lib32", "lib64", "libexec", "plugins", "pyvenv.cfg", "share"),
     *("version", "versions"),
 )
+_PACKAGE_FOLDERS: Final = frozenset({"node_modules", ".pnpm"})
 _ENVIRONMENTS: Final = (".venv", "venv")
 _HEAD: Final = 256
 _INTERPRETER: Final = 3
@@ -78,7 +79,7 @@ def readable_for(
     folders = (*path, os.path.dirname(program.path))
     needed = [*path, *(each for folder in folders for each in _installation(folder))]
     for file in _files(program, path, roots):
-        needed += [file, *_installation(os.path.dirname(file))]
+        needed += [file, *_installation(os.path.dirname(file)), *_packages(file)]
     outside = (each for each in needed if not any(is_below(each, folder) for folder in SYSTEM))
     return tuple(dict.fromkeys(outside))
 
@@ -107,6 +108,15 @@ def _interpreters(file: str, path: Sequence[str]) -> Iterator[str]:
         found = find_executable(word, path=path, folder="/")
         if found is not None:
             yield found.real
+
+
+def _packages(file: str) -> Iterator[str]:
+    """Yield the outermost folder of Node packages around a file: packages load their siblings."""
+    names = file.split("/")
+    for place, name in enumerate(names):
+        if name in _PACKAGE_FOLDERS:
+            yield "/".join(names[: place + 1])
+            return
 
 
 def _installation(folder: str) -> Iterator[str]:

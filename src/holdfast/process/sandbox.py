@@ -28,6 +28,7 @@ SYSTEM: Final = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt"),
     *("/nix", "/gnu", "/snap", "/proc", "/sys", "/home/linuxbrew/.linuxbrew"),
     *("/run/systemd/resolve", "/run/resolvconf", "/run/current-system", "/run/opengl-driver"),
+    "/var/lib/ca-certificates",
 )
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
 # World-writable folders. They are replaced because they also hold sockets of other programs.
@@ -100,12 +101,13 @@ class Guard(Struct, frozen=True, kw_only=True):
 class Confinement(Struct, frozen=True, kw_only=True):
     """What a child may access; `executable=None` allows executing everything readable.
 
-    Without a jail everything is readable and writable, except hidden paths. With `reads_all` the
-    jail applies to writing. Without `has_own_pids` the child stays in the user's PID namespace.
+    Without a jail everything is readable and writable, except hidden paths. With `covers_home` the
+    protected paths of the home and the system are covered in a jail too, because it may open parts
+    of them. Without `has_own_pids` the child stays in the user's PID namespace.
     """
 
     is_jailed: bool = True
-    reads_all: bool = False
+    covers_home: bool = False
     has_own_pids: bool = True
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
@@ -175,18 +177,7 @@ def describe_strength(means: Means) -> SandboxStrength:
             "protected paths do not apply to commands: a command can read .env and write "
             ".git/hooks, so in mode auto commands require approval",
         ),
-        (
-            means.mounts or means.landlock > 0,
-            "agent programs write only in their repository, a private temporary folder and their "
-            "own configuration",
-            "agent programs are not confined: they can write every file that you can write",
-        ),
-        (
-            means.mounts,
-            "protected paths apply to agent programs: secrets are hidden, and git hooks and "
-            "startup files are read-only",
-            "protected paths do not apply to agent programs: they can read .env and .ssh",
-        ),
+        *_agent_statements(means),
         (
             means.network or means.seccomp,
             "commands have no network unless a domain is granted",
@@ -206,6 +197,26 @@ def describe_strength(means: Means) -> SandboxStrength:
     return SandboxStrength(
         active=tuple(yes for holds, yes, _ in statements if holds),
         weaker=tuple(no for holds, _, no in statements if not holds),
+    )
+
+
+def _agent_statements(means: Means) -> Iterator[tuple[bool, str, str]]:
+    yield (
+        means.mounts or means.landlock > 0,
+        "agent programs write only in their repository, a private temporary folder and their "
+        "own configuration",
+        "agent programs are not confined: they can write every file that you can write",
+    )
+    yield (
+        means.landlock > 0,
+        "agent programs read only their repository, the system, toolchains and what they own",
+        "no Landlock: agent programs can read every file that you can read, except secrets",
+    )
+    yield (
+        means.mounts,
+        "protected paths apply to agent programs: secrets are hidden, and git hooks and "
+        "startup files are read-only",
+        "protected paths do not apply to agent programs: they can read .env and .ssh",
     )
 
 
@@ -261,7 +272,7 @@ def _guard(confinement: Confinement) -> dict[str, Any] | None:
         "writes_git": guard.writes_git,
         "writes_sensitive": guard.writes_sensitive,
         "keeps_new": guard.keeps_new,
-        "is_jailed": confinement.is_jailed and not confinement.reads_all,
+        "is_jailed": confinement.is_jailed and not confinement.covers_home,
     }
 
 
@@ -285,7 +296,7 @@ def _jail(confinement: Confinement, means: Means) -> Iterator[tuple[str, int]]:
     read = process_landlock.READ | (
         process_landlock.EXECUTE if confinement.executable is None else 0
     )
-    for path in ("/",) if confinement.reads_all else (*SYSTEM, *confinement.readable):
+    for path in (*SYSTEM, *confinement.readable):
         yield path, read
     for path in confinement.writable:
         yield path, read | process_landlock.WRITE

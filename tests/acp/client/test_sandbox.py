@@ -56,6 +56,12 @@ for line in sys.stdin:
         print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
 """
 SECRET = "canary-4711"
+# What belongs to tools in a home.
+TOOLS = {
+    ".gitconfig": "[user]\n\tname = a\n",
+    ".nvm/node": "tool",
+    ".config/git/credentials": SECRET,
+}
 SHARED = Path(tempfile.gettempdir()) / "holdfast-test-sandbox"
 
 
@@ -85,6 +91,9 @@ def home() -> Iterator[Path]:
         for name in (".ssh/id_ed25519", "document.txt", ".gemini/settings.json", ".bashrc"):
             (found / name).parent.mkdir(exist_ok=True)
             (found / name).write_text(SECRET)
+        for name, text in TOOLS.items():
+            (found / name).parent.mkdir(exist_ok=True, parents=True)
+            (found / name).write_text(text)
         yield found
 
 
@@ -92,7 +101,8 @@ async def answers(
     ship: Aboard, home: Path, wanted: Mapping[str, str], **options: Any
 ) -> tuple[dict[str, Any], str]:
     """Have the program evaluate expressions; return the values, and how it is confined."""
-    program = ship.tree.parent / "program.py"
+    program = ship.tree.parent / "program/program.py"
+    program.parent.mkdir()
     program.write_text(PROGRAM)
     given = {"environment": {"HOME": str(home)}, **options}
     runtime = AcpRuntime(command=sys.executable, args=(str(program),), options=given)
@@ -176,7 +186,9 @@ async def test_a_program_writes_only_in_its_repository_its_scratch_and_its_own_f
 
 
 @demands("S1-048", "S1-048b")
-async def test_a_program_reads_no_secret(tmp_path: Path, home: Path, means: Means) -> None:
+async def test_a_program_reads_its_repository_the_system_and_its_own_and_no_secret(
+    tmp_path: Path, home: Path, means: Means
+) -> None:
     if not means.mounts:
         return
     async with aboard(tmp_path) as ship:
@@ -187,7 +199,15 @@ async def test_a_program_reads_no_secret(tmp_path: Path, home: Path, means: Mean
         (ship.tree / "src/readme.txt").write_text("plain")
         wanted = {
             "repository": reads(ship.tree / "src/readme.txt"),
+            "system": "'root' in open('/etc/passwd').read()",
+            "own settings": reads(home / ".gemini/settings.json"),
+            "git settings": reads(home / ".gitconfig"),
+            "toolchain": reads(home / ".nvm/node"),
             "document": reads(home / "document.txt"),
+            "start file": reads(home / ".bashrc"),
+            "credentials beside tools": reads(home / ".config/git/credentials"),
+            "beside the repository": reads(tmp_path / "beside.txt"),
+            "home": f"os.listdir({str(home)!r})",
             ".env": reads(ship.tree / ".env"),
             "inner .env": reads(ship.tree / ".github/.env"),
             "by another name": "open('/proc/self/cwd/.env').read()",
@@ -195,10 +215,16 @@ async def test_a_program_reads_no_secret(tmp_path: Path, home: Path, means: Mean
             "key": reads(home / ".ssh/id_ed25519"),
             "our own home": f"os.listdir({str(tmp_path / 'home')!r})",
         }
-        found, _ = await answers(ship, home, wanted)
+        (tmp_path / "beside.txt").write_text(SECRET)
+        found, told = await answers(ship, home, wanted, preset="gemini")
 
-    assert (found.pop("repository"), found.pop("document")) == ("plain", SECRET)
+    assert told == "confined"
+    allowed = {name: found.pop(name) for name in ("repository", "system", "own settings")}
+    assert allowed == {"repository": "plain", "system": True, "own settings": SECRET}
+    assert (found.pop("toolchain"), found.pop("git settings")) == ("tool", TOOLS[".gitconfig"])
     assert SECRET not in json.dumps(found)
+    for name in ("document", "start file", "beside the repository", "home"):
+        assert found[name] in ("PermissionError", "FileNotFoundError"), name
     assert set(found["our own home"]) <= {"workspaces"}
 
 
@@ -238,10 +264,12 @@ async def test_without_namespaces_a_program_starts_and_writes_only_in_its_folder
             "repository": writes(ship.tree / "new.txt"),
             "scratch": "open(os.environ['TMPDIR'] + '/t', 'w').write('x')",
             "home": writes(home / "document.txt"),
+            "reading": reads(home / "document.txt"),
         }
         found, told = await answers(ship, home, wanted)
 
-    assert found == {"repository": 1, "scratch": 1, "home": "PermissionError"}
+    refused = {"home": "PermissionError", "reading": "PermissionError"}
+    assert found == {"repository": 1, "scratch": 1, **refused}
     assert told == "confined, but secrets are readable: this system has no mount namespaces"
 
 

@@ -22,6 +22,7 @@ from holdfast.domain.agent_processes import (
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.domain.secrets import Scrubber, Secret
+from holdfast.ports.tools import ClientMcpServer
 from holdfast.process.child import ChildNotStarted, ChildOrder
 from holdfast.process.environment import is_below
 from holdfast.process.executables import find_executable, readable_for
@@ -31,6 +32,26 @@ from holdfast.process.sandbox import SHARED, Bounds, Confinement, Guard, Means
 
 # Variables that every agent inherits; none of them holds a secret.
 _PASSED_VARIABLES: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TERM", "TMPDIR")
+
+# Folders of toolchains and package caches, and git's settings. Credentials among them are covered.
+_TOOLS_IN_HOME: Final = (
+    *("~/.gitconfig", "~/.config/git", "~/.gitignore", "~/.gitignore_global"),
+    *("~/.nvm", "~/.volta", "~/.fnm", "~/.npm/_cacache", "~/.npm/_npx", "~/.bun", "~/.deno"),
+    *("~/.local/share/pnpm", "~/.local/share/fnm", "~/.cache/node", "~/.cache/pnpm"),
+    *("~/.pyenv", "~/.conda", "~/miniconda3", "~/anaconda3", "~/miniforge3", "~/.local/pipx"),
+    *("~/.local/share/pipx", "~/.local/share/uv", "~/.cache/uv", "~/.cache/pip"),
+    *("~/.rustup", "~/.cargo/bin", "~/.cargo/registry", "~/.cargo/git", "~/.cargo/env"),
+    *("~/go/bin", "~/go/pkg", "~/sdk", "~/.cache/go-build", "~/.m2/repository", "~/.m2/wrapper"),
+    *("~/.gradle/caches", "~/.gradle/wrapper", "~/.sdkman", "~/.jenv", "~/.rbenv", "~/.rvm"),
+    *("~/.gem", "~/.bundle/cache", "~/.asdf", "~/.local/share/mise", "~/.nix-profile", "~/.dotnet"),
+    *("~/.nuget/packages", "~/.composer/vendor", "~/.cache/ms-playwright", "~/.swiftly"),
+)
+_CERTIFICATES: Final = (
+    "NODE_EXTRA_CA_CERTS",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "REQUESTS_CA_BUNDLE",
+)
 
 _RESOURCES: Final = {
     "address_space": resource.RLIMIT_AS,
@@ -105,14 +126,14 @@ async def build_start(
     session: str,
     *,
     scratch: str | None = None,
-    has_servers: bool = False,
+    servers: tuple[ClientMcpServer, ...] = (),
 ) -> AgentStart:
-    """Build the start parameters of an agent process for a session, with or without MCP servers.
+    """Build the start parameters of an agent process for a session.
 
-    `scratch` is its private temporary folder.
+    `scratch` is its private temporary folder, `servers` are the MCP servers passed to it.
     """
     options = parse_program_options(runtime)
-    if has_servers:
+    if servers:
         given = options.environment | options.with_servers
         options = replace(options, environment=given)
     start = AgentStart(
@@ -128,7 +149,9 @@ async def build_start(
     if start_settings.sandbox is None:
         return start
     means = await start_settings.sandbox.launcher.means()
-    builder = _SandboxBuilder(start, options, start_settings.sandbox, means, scratch)
+    commands = tuple((each.command, *each.args) for each in servers if each.command)
+    settings = start_settings.sandbox
+    builder = _SandboxBuilder(start, options, settings, means, scratch, commands=commands)
     sandbox = await asyncio.to_thread(builder.build)
     environment = dict(start.environment)
     if sandbox.program is not None and scratch is not None and "TMPDIR" not in options.environment:
@@ -193,12 +216,16 @@ class _SandboxBuilder:
         settings: SandboxSettings,
         means: Means,
         scratch: str | None,
+        *,
+        commands: tuple[tuple[str, ...], ...],
     ) -> None:
         self._start = start
         self._options = options
         self._settings = settings
         self._means = means
         self._scratch = () if scratch is None else (os.path.realpath(scratch),)
+        # The program, and the MCP servers that it starts in its own sandbox.
+        self._commands = (start.argv, *commands)
         self._hidden = tuple(map(os.path.realpath, settings.hidden))
         self._home = start.environment.get("HOME")
         preset = PRESETS.get(options.preset or "")
@@ -224,8 +251,10 @@ class _SandboxBuilder:
             return "not confined by Holdfast: the command of acp.wrap runs it"
         if not self._options.confined:
             return "not confined: its option confined is false"
-        if self._means.mounts:
+        if self._means.mounts and self._means.landlock:
             return "confined"
+        if self._means.mounts:
+            return "confined, but all except secrets is readable: this system has no Landlock"
         if self._means.landlock:
             return "confined, but secrets are readable: this system has no mount namespaces"
         return "not confined: this system has neither mount namespaces nor Landlock"
@@ -241,9 +270,9 @@ class _SandboxBuilder:
         readable = tuple(self._expand(options.readable))
         return Confinement(
             is_jailed=is_jailed,
-            reads_all=True,
+            covers_home=True,
             has_own_pids=False,
-            readable=(*self._without_hidden(self._needed(roots)), *readable),
+            readable=(*self._without_hidden(self._needed(roots)), *self._tools(), *readable),
             writable=(*roots, *self._scratch, *own),
             hidden=self._hidden,
             has_network=options.network or not is_jailed,
@@ -262,13 +291,26 @@ class _SandboxBuilder:
             bounds=Bounds(processes=settings.bounds.processes),
         )
 
+    def _tools(self) -> Iterator[str]:
+        """Yield what programs that an agent runs read in a home: toolchains, git's settings."""
+        given = (self._start.environment.get(name, "") for name in _CERTIFICATES)
+        named = (path for path in given if os.path.isabs(path))
+        # What is missing cannot be mounted.
+        yield from filter(os.path.exists, self._expand((*_TOOLS_IN_HOME, *named)))
+
     def _needed(self, roots: tuple[str, ...]) -> Iterator[str]:
-        """Yield the paths that the program must read below folders that are replaced, as /tmp."""
+        """Yield the paths that the program and its MCP servers must read to start."""
+        for command in self._commands:
+            yield from self._needed_by(command, roots)
+
+    def _needed_by(self, command: tuple[str, ...], roots: tuple[str, ...]) -> Iterator[str]:
         path = tuple(self._start.environment.get("PATH", "").split(os.pathsep))
-        found = find_executable(self._start.argv[0], path=path, folder=self._start.folder)
-        if found is not None:
-            yield from readable_for(found, path=path, roots=roots)
-        named = [word for word in self._start.argv[1:] if os.path.isabs(word)]
+        named = [word for word in command[1:] if os.path.isabs(word)]
+        # An argument may be the program that the first word runs.
+        for word in (command[0], *named):
+            found = find_executable(word, path=path, folder=self._start.folder)
+            if found is not None:
+                yield from readable_for(found, path=path, roots=roots)
         for place in (os.path.realpath(word) for word in named if os.path.exists(word)):
             folder = os.path.dirname(place)
             # A script needs the modules beside it, but not everything in a shared folder.

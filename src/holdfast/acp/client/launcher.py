@@ -243,7 +243,7 @@ class AgentLauncher:
                 await slot.process_slot.folder(),
                 slot.process_slot.session,
                 scratch=await slot.process_slot.scratch(),
-                has_servers=bool(servers.companions),
+                servers=servers.companions,
             )
         except (Denied, Invalid, NotFound) as error:
             raise AgentNotReady(unavailable_error(error.message)) from None
