@@ -54,6 +54,7 @@ WOVEN = {
     "store/sessions.py": {
         "_HEAD",
         "_SESSION",
+        "_STATUS",
         "column",
         "joined",
         "names",

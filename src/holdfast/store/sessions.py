@@ -285,7 +285,9 @@ def _conditions(query: SessionQuery) -> tuple[list[str], dict[str, Any]]:
         parameters[f"status_{number}"] = status.value
     if query.statuses:
         names = ", ".join(f":status_{number}" for number in range(len(query.statuses)))
-        conditions.append(f"{_status(query, parameters)} IN ({names})")
+        conditions.append(f"{_STATUS} IN ({names})")
+    if query.statuses or query.status_filters:
+        parameters["abandoned"] = msgspec.json.encode(query.abandoned).decode()
     if query.status_filters:
         conditions.append(_status_condition(query, parameters))
     for number, tag in enumerate(query.tags):
@@ -296,27 +298,21 @@ def _conditions(query: SessionQuery) -> tuple[list[str], dict[str, Any]]:
     return conditions, parameters
 
 
-def _status(query: SessionQuery, parameters: dict[str, Any]) -> str:
-    """Return the expression of a status as clients see it."""
-    if not query.abandoned:
-        return "s.status"
-    for number, key in enumerate(query.abandoned):
-        parameters[f"abandoned_{number}"] = key
-    names = ", ".join(f":abandoned_{number}" for number in range(len(query.abandoned)))
-    return f"CASE WHEN s.key IN ({names}) THEN 'idle' ELSE s.status END"
-
-
 def _status_condition(query: SessionQuery, parameters: dict[str, Any]) -> str:
     """Return the condition that any status filter matches; adds its values to `parameters`."""
-    status = _status(query, parameters)
     clauses = []
     for number, wanted in enumerate(query.status_filters):
+        names = f":filter_{number}"
         parameters[f"filter_{number}"] = wanted.status.value
-        conditions = _WAITING[wanted.is_waiting] + _ENDED[wanted.has_failed]
-        clauses.append(f"({conditions}{status} = :filter_{number})")
+        ended = _WAITING[wanted.is_waiting] + _ENDED[wanted.has_failed]
+        clauses.append("(" + ended + f"{_STATUS} IN ({names}))")
     return f"({' OR '.join(clauses)})"
 
 
+# The status as clients see it.
+_STATUS: Final = (
+    "CASE WHEN s.key IN (SELECT value FROM json_each(:abandoned)) THEN 'idle' ELSE s.status END"
+)
 # The stop reasons are `FAILED_STOPS`; a session without a completed turn has not failed.
 _ENDED: Final = {
     None: "",
