@@ -26,6 +26,8 @@ from holdfast.domain.messages import Media, media_handle
 from holdfast.domain.sessions import Session, SessionRequest
 from holdfast.execution.workspace_folders import WorkspaceFolders
 from holdfast.services.agent_processes import AgentProcesses, SessionProcessSlot, WorkspaceResolver
+from holdfast.store.agent_processes import record_of
+from holdfast.store.database import checksum, encode
 from tests.houses import key_of, raw
 from tests.marks import each_case
 from tests.stand_ins import PATIENCE, StandInMachine
@@ -462,3 +464,13 @@ def test_a_program_is_busy_while_a_turn_runs(
     process_record: ProcessRecord | None, is_running: bool, state: ProcessState
 ) -> None:
     assert process_state(process_record, is_running=is_running) is state
+
+
+async def test_a_record_of_an_older_version_keeps_what_the_program_said_of_itself() -> None:
+    now = encode(replace(READY, about={"charged": 1.5}))
+    before = now.replace(b'"about"', b'"told"')
+
+    for body in (now, before):
+        assert record_of(body, checksum(body)).about == {"charged": 1.5}
+    bare = encode(READY).replace(b',"about":{}', b"")
+    assert record_of(bare, checksum(bare)) == READY

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Final, Literal
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.approvals import ApprovalMode
@@ -86,8 +86,7 @@ class ProcessRecord(Struct, frozen=True, kw_only=True):
     birth: ProcessIdentity | None = None
     exit: ProcessExit | None = None
     holder: str | None = None
-    # Stored under its former name.
-    about: dict[str, Any] = field(name="told", default_factory=dict)
+    about: dict[str, Any] = {}
 
 
 class ProgramLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

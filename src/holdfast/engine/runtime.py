@@ -301,13 +301,13 @@ def _with_output(play: TurnState, heard: StepResult) -> tuple[StepResult, str | 
 def _after_fault(play: TurnState, fault: str) -> Outcome | None:
     """Report an answer that does not match; return the outcome if the model is not asked again."""
     text = f"The answer does not match the output schema: {fault}."
-    told = [
+    reported = [
         part
         for row in play.current
         for part in row.parts
         if isinstance(part, Notice) and part.code is NoticeCode.OUTPUT_INVALID
     ]
-    if len(told) + 1 >= ANSWERS_MOST:
+    if len(reported) + 1 >= ANSWERS_MOST:
         message = f"{text} Change the output_schema, the prompt or the model of the agent."
         failure = Failure(code=FailureCode.INVALID_REQUEST, message=message)
         return Outcome(stop_reason=StopReason.ERROR, failure=failure)

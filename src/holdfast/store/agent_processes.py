@@ -1,6 +1,9 @@
 """The `programs` table: the agent process record of each session."""
 
+from typing import Any
+
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.domain.agent_processes import ProcessRecord
 from holdfast.domain.ids import SessionKey
@@ -55,7 +58,13 @@ class AgentProcessRows:
 def record_of(body: bytes, stored: int) -> ProcessRecord:
     """Decode the record of an agent process; raise for a damaged row."""
     require_sound(stored, body, what="a program")
-    return _decoder.decode(body)
+    process_record = _decoder.decode(body)
+    if b'"about":' in body:
+        return process_record
+    # Before schema 13 `about` had another name, the only one that is not a field.
+    former: dict[str, Any] = msgspec.json.decode(body)
+    names = former.keys() - set(ProcessRecord.__struct_fields__)
+    return replace(process_record, about=former[names.pop()]) if names else process_record
 
 
 def _keyed(row: Row) -> tuple[SessionKey, ProcessRecord]:

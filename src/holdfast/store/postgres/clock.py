@@ -31,5 +31,5 @@ class DatabaseClock:
     async def learn(self, connection: PostgresConnection) -> None:
         """Measure the offset to the database time."""
         before = self._inner.lease_clock_ms()
-        told = await connection.value(NOW)
-        self._ahead = told - (before + self._inner.lease_clock_ms()) // 2
+        now = await connection.value(NOW)
+        self._ahead = now - (before + self._inner.lease_clock_ms()) // 2

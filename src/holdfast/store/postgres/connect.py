@@ -39,10 +39,10 @@ class Link:
         try:
             raw = await connect(self._url, may_write=may_write)
         except (OSError, asyncpg.PostgresError) as error:
-            told = _refusal(error, self._url)
-            if told is None:
+            refusal = _refusal(error, self._url)
+            if refusal is None:
                 raise
-            raise told from None
+            raise refusal from None
         except (ValueError, OverflowError, asyncpg.ClientConfigurationError):
             # Drop the original message, because it may contain the URL.
             raise _unreadable() from None

@@ -50,8 +50,8 @@ class PostgresNews:
         """Return the channel and the payload for sessions with new events; None for no sessions."""
         if not keys:
             return CHANNEL, None
-        told = _ANY if len(keys) > _KEYS_MOST else ",".join(map(str, sorted(keys)))
-        return CHANNEL, f"{self._me}:{told}"
+        listed = _ANY if len(keys) > _KEYS_MOST else ",".join(map(str, sorted(keys)))
+        return CHANNEL, f"{self._me}:{listed}"
 
     async def listen(self) -> None:
         """Receive notifications of other processes until cancelled."""
@@ -62,7 +62,7 @@ class PostgresNews:
                 await self._hear(connection)
             except (*GONE, asyncpg.PostgresError, LostError, HoldfastError) as error:
                 why = error.__cause__ or error
-                log.warning("news of other processes are not heard just now: %r", why)
+                log.warning("notifications are not received at the moment: %r", why)
             finally:
                 if connection is not None:
                     connection.raw.terminate()

@@ -378,12 +378,12 @@ class Writer:
         return [job for job in jobs if job.is_urgent]
 
     def _fail(self, jobs: Sequence[Job], error: HoldfastError | apsw.Error) -> None:
-        told = error if isinstance(error, HoldfastError) else translate_error(error)
-        log.error("a commit failed: %s (%s)", error, told.code)
+        shown = error if isinstance(error, HoldfastError) else translate_error(error)
+        log.error("a commit failed: %s (%s)", error, shown.code)
         for job in jobs:
-            job.error = told
+            job.error = shown
         # Not for removed files: reopening would close the log, which is to be copied back.
-        if isinstance(error, apsw.Error) and told.code is Code.STORE_POISONED:
+        if isinstance(error, apsw.Error) and shown.code is Code.STORE_POISONED:
             self._is_poisoned = True
         self._undo()
         if isinstance(error, apsw.FullError):
