@@ -50,6 +50,22 @@ def session_in(far: Far) -> str:
     return str(far("sessions", "list", "--json", "--limit", "1").document["data"][0]["id"])
 
 
+def test_files_are_attached_from_afar(far: Far, tmp_path: Path) -> None:
+    picture = tmp_path / "dot.png"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n....")
+    notes = tmp_path / "notes.txt"
+    notes.write_text("hold fast")
+    attached = ("--attach", str(picture), "--attach", str(notes))
+    ran = far("chat", "Look.", *attached)
+    missing = far("chat", "Look.", "--attach", str(tmp_path / "missing.png"))
+
+    assert (ran.code, missing.code) == (0, 2)
+    (user, _) = far.both("sessions", "messages", session_in(far))["data"]
+    assert user["content"]["text"] == f"Look.\n\n{notes}:\n```\nhold fast\n```"
+    media = [part for part in user["parts"] if part["type"] == "media"]
+    assert [(part["mime_type"], part["name"]) for part in media] == [("image/png", "dot.png")]
+
+
 def test_a_question_is_answered_as_at_home(far: Far) -> None:
     there, here = far("chat", "What is 2+3?"), far.here("chat", "What is 2+3?")
     piped = far("chat", "-", stdin="What is 6*7?")

@@ -432,7 +432,7 @@ def _stamp_ms(at: Any) -> str:
     return format_iso8601(milliseconds(at))
 
 
-@demands("S0-321e", "S0-018")
+@demands("S0-321e")
 async def test_agent_sessions_have_the_columns_and_words_of_their_schema(
     house: House, session: Session, home: Path
 ) -> None:
