@@ -56,5 +56,5 @@ def test_the_button_of_a_session_forks_it_at_its_end(stage: Stage) -> None:
 
     expect(page.get_by_role("textbox", name="Message")).to_be_focused()
     fork = stage.ask("GET", f"/v1/sessions/{page.url.rsplit('/', 1)[1]}")
-    assert fork["forked_from"] == {"session_id": session, "at": 2}
+    assert fork["forked_from"] == {"session_id": session, "sequence": 2}
     assert fork["message_count"] == 2
