@@ -169,8 +169,8 @@ def sources(root: Path = TESTS, *, words: Iterable[str] = ("",)) -> Iterator[Sou
 
 
 @cache
-def marked_tests(root: Path = TESTS, *, word: str = "") -> tuple[MarkedTest, ...]:
-    """Return every test below the folder, with or without marks; of files that hold a word."""
+def marked_tests(root: Path = TESTS, *, word: str) -> tuple[MarkedTest, ...]:
+    """Return every test of the files below the folder that hold a word, marked or not."""
     return tuple(
         MarkedTest(
             name=f"{path}::{name}",
@@ -186,7 +186,7 @@ def marked_tests(root: Path = TESTS, *, word: str = "") -> tuple[MarkedTest, ...
 def misplaced_marks(root: Path = TESTS) -> tuple[str, ...]:
     """Return where a mark stands on anything but a test, or holds anything but plain strings."""
     found = []
-    for path, tree in sources(root, words=MARKS):
+    for path, tree in sources(root, words=(f"{mark}(" for mark in MARKS)):
         is_test = Path(path).name.startswith("test_")
         kept = {id(mark) for _, marks in _tests(tree) for mark in marks} if is_test else set()
         for node in ast.walk(tree):

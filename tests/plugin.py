@@ -111,6 +111,22 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Unproven(), "holdfast-unproven")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(
+    collector: pytest.Module | pytest.Class, name: str, obj: object
+) -> list[pytest.Item] | None:
+    """Make no items of a test that `make test` leaves out: thousands of cases are built of them."""
+    if str(collector.config.getoption("--level")) != QUICK or not name.startswith("test"):
+        return None
+    if collector.config.getoption("--rows"):
+        return None
+    marks = [*getattr(obj, "pytestmark", ()), *collector.iter_markers()]
+    is_row = any(mark.name == "proves" for mark in marks)
+    if is_row and plain_name(f"{collector.nodeid}::{name}") not in {row.quick for row in rows()}:
+        return []
+    return [] if any(mark.name == "torture" for mark in marks) and not is_row else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out tests that do not belong to a run of this kind; that is not a skip."""
     level = str(config.getoption("--level"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.marks import TESTS, each_case, sources
+from tests.marks import TESTS, each_case, skip_row, sources
 
 FORBIDDEN = {"skip", "skipif", "skipIf", "skipUnless", "SkipTest", "xfail", "importorskip"}
 
@@ -54,9 +54,8 @@ def test_every_other_way_to_skip_is_found(source: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [("-p", "no:xdist"), ("-n", "2")], ids=["alone", "xdist"])
-def test_a_run_that_skipped_ends_incomplete(tmp_path: Path, how: tuple[str, ...]) -> None:
-    run = run_suite(tmp_path, SUITE, how)
+def test_a_run_that_skipped_ends_incomplete(tmp_path: Path) -> None:
+    run = run_suite(tmp_path, SUITE, ("-p", "no:xdist"))
 
     assert run.returncode == 0
     assert "SKIPPED R03 (D1): needs a loop device" in run.stdout
@@ -67,22 +66,17 @@ def test_a_run_that_skipped_ends_incomplete(tmp_path: Path, how: tuple[str, ...]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [("-p", "no:xdist"), ("-n", "2")], ids=["alone", "xdist"])
-def test_a_run_that_skipped_a_demand_fails(tmp_path: Path, how: tuple[str, ...]) -> None:
-    run = run_suite(tmp_path, SUITE + DEMANDED, how)
+def test_a_run_in_several_processes_that_skipped_a_demand_fails(tmp_path: Path) -> None:
+    run = run_suite(tmp_path, SUITE + DEMANDED, ("-n", "1"))
 
     assert run.returncode == 1
+    assert "INCOMPLETE: 3 skipped (" in run.stdout
     assert "UNMET S1-012: test_suite.py::test_is_demanded was skipped" in run.stdout
 
 
-@pytest.mark.slow
-def test_a_row_that_does_not_exist_cannot_be_skipped(tmp_path: Path) -> None:
-    suite = "from tests.marks import skip_row\ndef test_a(): skip_row('R99', 'luck')"
-
-    run = run_suite(tmp_path, suite, ("-p", "no:xdist"))
-
-    assert run.returncode == 1
-    assert "There is no row R99" in run.stdout
+def test_a_row_that_does_not_exist_cannot_be_skipped() -> None:
+    with pytest.raises(LookupError, match="There is no row R99"):
+        skip_row("R99", "luck")
 
 
 def skips(tree: ast.Module) -> Iterator[int]:

@@ -49,7 +49,7 @@ def test_every_test_an_entry_names_exists_and_carries_its_demand() -> None:
 def test_every_demand_a_test_carries_names_an_entry_that_lists_the_test() -> None:
     unlisted = [
         f"{test.name} demands {id}"
-        for test in marked_tests()
+        for test in marked_tests(word="demands(")
         for id in test.demands
         if id not in BY_ID or test.name not in BY_ID[id].tests
     ]
@@ -76,7 +76,7 @@ def test_the_published_list_is_the_rendering_of_the_manifests() -> None:
 
 def broken_claims(claimed: Iterable[Entry]) -> list[str]:
     """Return each test that an entry names and that does not exist, or does not say so itself."""
-    by_name = {test.name: test for test in marked_tests()}
+    by_name = {test.name: test for test in marked_tests(word="demands(")}
     broken = []
     for entry in claimed:
         for name in entry.tests:

@@ -32,7 +32,7 @@ class Lines:
 
     def __init__(self, wanted: Sequence[str]) -> None:
         self._wanted = set(wanted)
-        self._proven = {test.name: test.proves for test in marked_tests(word="proves")}
+        self._proven = {test.name: test.proves for test in marked_tests(word="proves(")}
         self._left: Counter[str] = Counter()
         self._count: Counter[str] = Counter()
         self._told: defaultdict[str, list[str]] = defaultdict(list)
@@ -94,7 +94,7 @@ class Lines:
 def main() -> int:
     """Run the rows that were asked for, or all that are proven."""
     given = _arguments()
-    proven = {id for test in marked_tests(word="proves") for id in test.proves}
+    proven = {id for test in marked_tests(word="proves(") for id in test.proves}
     wanted = given.rows.split(",") if given.rows else [row.id for row in rows() if row.id in proven]
     unproven = [row for row in wanted if row not in proven]
     if unproven:
@@ -121,7 +121,7 @@ def _arguments() -> argparse.Namespace:
 def _pytest_arguments(given: argparse.Namespace, wanted: Sequence[str]) -> list[str]:
     files = {
         str(TESTS / test.name.partition("::")[0])
-        for test in marked_tests(word="proves")
+        for test in marked_tests(word="proves(")
         if set(test.proves) & set(wanted)
     }
     kept = [f"--rows={','.join(wanted)}"]

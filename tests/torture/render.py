@@ -44,7 +44,9 @@ def _line(row: Row) -> str:
 
 
 def _proofs(row: Row) -> str:
-    return ", ".join(f"`{test.name}`" for test in marked_tests() if row.id in test.proves)
+    return ", ".join(
+        f"`{test.name}`" for test in marked_tests(word="proves(") if row.id in test.proves
+    )
 
 
 if __name__ == "__main__":
