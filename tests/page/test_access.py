@@ -9,7 +9,7 @@ from tests.house.source import ROOT
 from tests.page.demo import prepare
 from tests.page.stage import PATIENCE_MS, Stage
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.torture]
 expect.set_options(timeout=PATIENCE_MS)
 
 AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"

@@ -75,6 +75,7 @@ def test_a_page_that_takes_text_for_html_is_found(browser: Browser) -> None:
 
 
 @pytest.mark.torture
+@pytest.mark.torture
 def test_hostile_strings_are_shown_as_they_are(stage: Stage, tell: Tell) -> None:
     texts = [text for text in naughty(random.Random(515), 515) if text.strip() and "\0" not in text]
     session = stage.ask("POST", "/v1/agents/holdfast/sessions", {})["id"]

@@ -5,7 +5,7 @@ from playwright.sync_api import Page, expect
 
 from tests.page.stage import PATIENCE_MS, Stage
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.torture]
 expect.set_options(timeout=PATIENCE_MS)
 
 ROWS = 450

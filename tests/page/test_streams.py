@@ -73,6 +73,7 @@ def test_a_reload_and_a_second_window_in_the_middle_double_no_word(
 
 
 @pytest.mark.torture
+@pytest.mark.torture
 def test_what_was_said_before_a_stop_stays(stage: Stage, speaker: Speaker) -> None:
     speaker.begin("Half of it", " and the rest.")
     page = stage.window()
@@ -90,6 +91,7 @@ def test_what_was_said_before_a_stop_stays(stage: Stage, speaker: Speaker) -> No
     expect(page.locator(".failure, .error-message")).to_have_count(0)
 
 
+@pytest.mark.torture
 @pytest.mark.torture
 def test_a_server_that_dies_in_the_middle_is_waited_for_and_loses_nothing(
     stage: Stage, speaker: Speaker

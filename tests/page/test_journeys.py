@@ -1,4 +1,4 @@
-"""The whole way of somebody who sees the page for the first time."""
+"""Whole ways through the page: a first question, a tool that asks, and an agent's zone."""
 
 import json
 import re
@@ -110,3 +110,30 @@ def test_a_tool_asks_with_all_it_would_do_and_does_it_once_allowed(
     assert (stage.repository / "notes.txt").read_text() == lines
     page.get_by_text("write_file", exact=True).click()
     expect(page.get_by_role("log")).to_contain_text("line 1999")
+
+
+@demands("S4-091")
+def test_the_page_of_an_agent_shows_archives_and_restores_its_zone(stage: Stage) -> None:
+    agent = stage.ask("POST", "/v1/agents", {"name": "Keeper", "system_prompt": "x"})["id"]
+    kinds = ["user", *["say"] * 29]
+    for number, kind in enumerate(kinds):
+        line = json.dumps({"type": kind, "text": f"line {number}"})
+        stage.ask("POST", f"/v1/zones/{agent}/output", {"line": line})
+    state = {"schemaVersion": 2, "highWaterMark": 30, "documentState": {}, "paneState": {}}
+    stage.ask("PUT", f"/v1/zones/{agent}/state", {"content": json.dumps(state)})
+
+    page = stage.window("/agents/keeper")
+    zone = page.get_by_role("region", name="Active zone")
+    expect(zone).to_contain_text("line 29")
+    expect(zone).not_to_contain_text("line 9\n")
+    zone.get_by_role("button", name="Archive zone").click()
+    expect(zone).to_contain_text("The zone is empty.")
+    assert stage.ask("GET", f"/v1/zones/{agent}")["files"] == []
+    # The preview is the first message of the user.
+    expect(zone.get_by_role("listitem").locator(".preview")).to_have_text("line 0")
+    expect(zone.get_by_role("listitem")).to_contain_text("30 lines")
+
+    zone.get_by_role("button", name="Restore").click()
+    expect(zone).to_contain_text("line 29")
+    files = stage.ask("GET", f"/v1/zones/{agent}")["files"]
+    assert [each["lines"] for each in files if each["lines"] == 30] == [30]
