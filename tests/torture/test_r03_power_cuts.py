@@ -35,7 +35,7 @@ def test_every_image_of_a_power_cut_holds_what_was_acknowledged(
     # Beside true cuts; where there are none, the images stand for them.
     cuts = sized(test=8, torture=150, release=2_000)
     if missing_means():
-        cuts = sized(quick=50, test=200, torture=400, release=4_000)
+        cuts = sized(quick=15, test=200, torture=400, release=4_000)
 
     lost, acknowledged, faults = cut_and_recover(tmp_path, luck, cuts=cuts)
 

@@ -72,7 +72,7 @@ async def _stock(folder: Path) -> None:
 def test_a_full_disk_leaves_everything_done_or_nothing_changed(
     stocked: Path, tmp_path: Path, sized: Sized, tell: Tell
 ) -> None:
-    most = sized(quick=4, test=10, torture=20, release=1_000)
+    most = sized(quick=2, test=10, torture=20, release=1_000)
     names = list(OPERATIONS)[: sized(test=3, torture=5, release=5)]
     refused = done = 0
     slowest = 0.0

@@ -43,7 +43,7 @@ def quiet() -> Iterator[None]:
 @pytest.mark.usefixtures("quiet")
 @proves("R16")
 def test_no_life_breaks_a_promise(tmp_path: Path, seed: int, sized: Sized, tell: Tell) -> None:
-    count = sized(quick=15, test=60, torture=3_000, release=100_000)
+    count = sized(quick=8, test=60, torture=3_000, release=100_000)
     first = seed * 1_000_000
     deaths = commits = pauses = 0
     broken: list[tuple[int, tuple[str, ...]]] = []

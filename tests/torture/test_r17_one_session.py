@@ -29,7 +29,7 @@ WISHES = ("queue", "queue", "interrupt", "reject")
 def test_one_session_plays_one_turn_at_a_time_and_every_message_once(
     tmp_path: Path, crew: Crew, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    count = sized(quick=100, test=500, torture=5_000, release=10_000)
+    count = sized(quick=50, test=500, torture=5_000, release=10_000)
 
     asyncio.run(send_at_once(tmp_path, crew, luck, count=count))
     result = audit(tmp_path / "home", records=tmp_path.glob("s*.jsonl"), mark=crew.mark)

@@ -45,7 +45,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[postgres.Server]:
 def test_every_turn_is_right_although_postgres_is_killed_under_load(
     crew: Crew, cluster: postgres.Server, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    turns = sized(quick=5, test=20, torture=500, release=5_000)
+    turns = sized(quick=2, test=20, torture=500, release=5_000)
     tale = Tale()
     server = Server(crew, crew.folder / "home")
     server.start()

@@ -27,7 +27,7 @@ SOON = 5.0
 def test_an_agent_may_die_after_any_byte_of_its_turn(
     tmp_path: Path, sized: Sized, luck: random.Random, tell: Tell
 ) -> None:
-    extra = sized(quick=4, test=20, torture=150, release=500)
+    extra = sized(quick=1, test=20, torture=150, release=500)
     # A fork of each, or of some where many tests share a machine.
     forks = sized(test=4, torture=1)
     trial = Trial(luck=luck, extra=extra, forks=forks, within=sized.within(SOON))

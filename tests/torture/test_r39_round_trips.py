@@ -49,7 +49,7 @@ class Held:
 def test_what_was_opened_is_closed_again(
     tmp_path: Path, sized: Sized, tell: Tell, size: int
 ) -> None:
-    turns = sized(quick=6, test=20, torture=1_000, release=10_000)
+    turns = sized(quick=4, test=20, torture=1_000, release=10_000)
 
     before, after, wrong = asyncio.run(_looped(tmp_path, turns, size))
 

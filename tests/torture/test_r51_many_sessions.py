@@ -26,7 +26,7 @@ RUNNING = 30
 def test_a_large_store_is_ready_soon_after_a_kill(
     tmp_path: Path, crew: Crew, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    sessions = sized(quick=100, test=500, torture=10_000)
+    sessions = sized(quick=40, test=500, torture=10_000)
     home = tmp_path / "home"
     ids = asyncio.run(stock(home, luck, sessions=sessions, messages=100))
     victims = luck.sample(ids, RUNNING)

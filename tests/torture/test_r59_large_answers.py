@@ -48,9 +48,9 @@ def test_large_answers_cost_neither_memory_nor_the_time_of_others(
     tmp_path: Path, outside: Environment, crew: Crew, sized: Sized, tell: Tell
 ) -> None:
     home = tmp_path / "home"
-    listed = sized(quick=15, test=60, torture=300)
+    listed = sized(quick=8, test=60, torture=300)
     exported = sized(quick=3, test=20, torture=94)
-    stalled = sized(quick=60, test=STALLED, torture=STALLED)
+    stalled = sized(quick=30, test=STALLED, torture=STALLED)
     ids = asyncio.run(written(home, outside, (listed, exported)))
     seen = Seen()
 

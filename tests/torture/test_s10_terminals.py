@@ -66,13 +66,14 @@ class Paper:
 def test_no_text_steers_the_terminal_that_shows_it(
     tmp_path: Path, luck: random.Random, sized: Sized, tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    texts = steering(luck, sized(test=300, torture=300))
+    count = sized(quick=100, test=300, torture=300)
+    texts = steering(luck, count)
     monkeypatch.setenv("TERM", "xterm-256color")
 
     strays = asyncio.run(shown_everywhere(tmp_path, texts, luck))
 
     tell(f"{len(texts)} texts in answers, tools, names, questions and tables")
-    assert len(texts) == 300
+    assert len(texts) == count
     assert strays == []
 
 

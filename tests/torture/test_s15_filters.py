@@ -41,7 +41,7 @@ OPERATORS = ("$ne", "$gt", "$where", "$regex", "contains'", "gte; --", "like", "
 def test_only_statements_that_we_wrote_are_run(
     tmp_path: Path, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    count = sized(test=1_500, torture=10_000)
+    count = sized(quick=300, test=1_500, torture=10_000)
     watch = Watch()
 
     async def tried() -> tuple[Counter[str], list[str], int]:
@@ -62,7 +62,7 @@ def test_only_statements_that_we_wrote_are_run(
     assert faults == []
     assert [each for each in run if MARK in each] == []
     assert [each for each in run if is_forbidden(each)] == []
-    assert len(run) > 500
+    assert len(run) > min(500, count // 3)
 
 
 def is_forbidden(statement: str) -> bool:

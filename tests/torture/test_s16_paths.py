@@ -28,7 +28,7 @@ CODES = {
 def test_no_spelling_of_a_path_leads_out(
     tmp_path: Path, tier: FsTier, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    most = sized(quick=300, test=2_000, torture=23_379)
+    most = sized(quick=100, test=2_000, torture=23_379)
     # The narrowest tier gets them all; the wider ones walk by the same code.
     is_whole = tier is FsTier.SANDBOXED or sized(test=0, torture=0, release=1)
     count = most if is_whole else most // 10

@@ -75,7 +75,7 @@ def racing(
 def test_nothing_that_is_swapped_under_an_open_leads_out(
     tmp_path: Path, crew: Crew, sized: Sized, tell: Tell, way: str
 ) -> None:
-    opens = sized(quick=2_000, test=10_000, torture=100_000, release=1_000_000)
+    opens = sized(quick=500, test=10_000, torture=100_000, release=1_000_000)
     kernel = probe_kernel()
     if way != "kernel":
         # The same promise without the kernel's help, at a fifth of the effort.
