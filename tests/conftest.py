@@ -15,9 +15,11 @@ from holdfast.app import Environment
 from tests.new_homes import furnish
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
 
-# A run in the background may have been told to ignore Ctrl-C, and its children would be deaf, too.
+# A shell has what runs in the background ignore Ctrl-C and Ctrl-\, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 # No deadline, because a machine may be slow, and the same examples in every run, because a red run
 # has to be red again. `make torture` looks at more of them.
