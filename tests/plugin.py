@@ -24,6 +24,7 @@ MARKERS = (
     "demands(*ids): the demands of the seeds that the test shows to be met",
     "proves(*ids): the rows that the test proves",
     "torture: takes too long for `make test`; part of `make torture`",
+    "sampled(count): of its cases, `make test` runs so many and `make torture` all",
 )
 ROW = re.compile(r"(?P<row>[RS][0-9]{2}) \([DP0-9 ]+\): needs .+", re.DOTALL)
 
@@ -146,6 +147,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             # Of several cases the first.
             quick.discard(name)
         (kept if is_due else left_out).append(item)
+    if level == QUICK and not wanted:
+        sample = _sample(kept)
+        left_out += [item for item in kept if item not in sample]
+        kept = [item for item in kept if item in sample]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
     items[:] = _spread(kept)
@@ -154,11 +159,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _is_other(item: pytest.Item) -> bool:
     """Tell whether it is no row's, and yet `make torture` does more of it than `make test`."""
     has_examples = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
-    return bool(has_examples) or _is_marked_torture(item)
+    is_sampled = item.get_closest_marker("sampled") is not None
+    return bool(has_examples) or is_sampled or _is_marked_torture(item)
 
 
 def _is_marked_torture(item: pytest.Item) -> bool:
     return item.get_closest_marker("torture") is not None
+
+
+def _sample(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Return all items but, of the cases of a sampled test, only some: evenly spread ones."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(plain_name(item.nodeid), []).append(item)
+    kept: set[pytest.Item] = set()
+    for each in cases.values():
+        mark = each[0].get_closest_marker("sampled")
+        count = min(len(each), mark.args[0]) if mark else len(each)
+        kept |= {each[number * len(each) // count] for number in range(count)}
+    return kept
 
 
 def _spread(items: list[pytest.Item]) -> list[pytest.Item]:

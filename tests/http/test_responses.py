@@ -18,6 +18,7 @@ async def test_only_who_reads_is_told_to_keep_what_they_have(quiet_visitor: Visi
     assert (same.status, same.body, same.headers["etag"]) == (304, b"", made.headers["etag"])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("wish", "is_packed"),
     [

@@ -120,6 +120,7 @@ async def test_what_is_no_message_is_refused_in_words_of_the_protocol(
 MANY = [{"type": "work", "result": "success", "details": {"n": [0] * 60}} for _ in range(2_000)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("changes", "refused"),
     [

@@ -25,7 +25,11 @@ def test_the_parts_of_the_page_do_what_they_say() -> None:
         skip_row("S09", "the page's packages, which `make setup` installs with Node")
 
     done = subprocess.run(
-        [RUNNER, "run", "--reporter=dot"], cwd=UI, capture_output=True, text=True, check=False
+        [RUNNER, "run", "--reporter=dot", "--testTimeout=60000"],
+        cwd=UI,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -58,6 +58,7 @@ async def test_what_is_there_cannot_be_written(bench: Workbench, name: str) -> N
     assert any("command_writes" in each for each in told["notices"])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name",
     [".envrc", ".bashrc", ".gitlab-ci.yml", ".husky/pre-commit", "sub/.git/config", "sub/Makefile"],
@@ -145,6 +146,7 @@ SECRETS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", SECRETS)
 async def test_a_folder_with_a_secret_cannot_be_moved(bench: Workbench, what: str) -> None:
     if not is_held(bench):
@@ -367,6 +369,7 @@ async def test_a_command_is_bounded_in_memory_and_cpu_time(tmp_path: Path) -> No
     assert (busy["exit_code"], busy["timed_out"]) == (128 + signal.SIGKILL, False)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "attack",
     [

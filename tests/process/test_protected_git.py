@@ -30,6 +30,7 @@ PLANTS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", PLANTS)
 async def test_nothing_planted_runs_when_the_user_commits(bench: Workbench, how: str) -> None:
     if not is_held(bench):
@@ -97,6 +98,7 @@ NAMED = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("is_there", [True, False])
 @pytest.mark.parametrize("what", NAMED)
 async def test_what_the_git_configuration_names_cannot_be_written(

@@ -70,6 +70,7 @@ READS: dict[str, tuple[dict[str, Any], Any]] = {
 }
 
 
+@pytest.mark.sampled(5)
 @demands("S1-048")
 @pytest.mark.parametrize("case", READS)
 async def test_reading(tmp_path: Path, case: str) -> None:
@@ -188,6 +189,7 @@ WAYS_OUT = [
 ]
 
 
+@pytest.mark.sampled(2)
 @demands("S1-048")
 @pytest.mark.parametrize(("path", "code"), WAYS_OUT)
 async def test_nothing_is_written_elsewhere(tmp_path: Path, path: str, code: int) -> None:
@@ -402,6 +404,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("allowed", "argv", "is_covered"), COMMANDS)
 async def test_a_command_that_was_allowed_is_this_very_one(
     tmp_path: Path, allowed: dict[str, Any], argv: tuple[str, ...], is_covered: bool
@@ -431,6 +434,7 @@ BAD: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", BAD)
 async def test_what_cannot_be_meant_is_refused(tmp_path: Path, case: str) -> None:
     params = dict(BAD[case])

@@ -71,6 +71,7 @@ FLAGS = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("call", "flag", "is_answered"), FLAGS)
 async def test_a_flag_knows_a_foreign_call_by_its_kind(
     tmp_path: Path, call: dict[str, Any], flag: str, is_answered: bool

@@ -182,6 +182,7 @@ PLACES = ["..", "link", "../tree-evil", "relative", "missing", "file", ".", "ä 
 INSIDE = {".", "ä b/"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("place", PLACES)
 async def test_a_command_runs_in_the_repository_or_not_at_all(tmp_path: Path, place: str) -> None:
     tree, mark = tmp_path / "tree", tmp_path / "tree" / "here"

@@ -23,6 +23,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("above", [False, True])
 @pytest.mark.parametrize("surface", REQUESTS)
 async def test_a_repository_that_became_a_link_is_not_followed(

@@ -46,6 +46,7 @@ BETWEEN: dict[str, list[Any]] = {
 WHOLE = [("user", "hello"), ("assistant", "one, two.")]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", BETWEEN)
 async def test_what_is_no_message_changes_nothing(tmp_path: Path, case: str) -> None:
     steps = [{"text": "one, "}, *BETWEEN[case], {"text": "two."}, END, answer("$id")]

@@ -71,6 +71,7 @@ MODES = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("mode", "kind", "option"), MODES)
 async def test_a_mode_decides_by_kind_and_leaves_a_row(
     tmp_path: Path, mode: ApprovalMode, kind: str, option: str
@@ -126,6 +127,7 @@ ANSWERS: dict[str, tuple[list[dict[str, Any]], ApprovalAnswer, dict[str, Any]]] 
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", ANSWERS)
 async def test_an_answer_becomes_the_option_that_means_it(tmp_path: Path, case: str) -> None:
     options, answer, outcome = ANSWERS[case]

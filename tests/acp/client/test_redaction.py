@@ -111,6 +111,7 @@ def leaked(text: str) -> list[str]:
     return [SECRET[at : at + 8] for at in range(len(SECRET) - 7) if SECRET[at : at + 8] in text]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("where", CUT)
 async def test_no_part_of_a_secret_is_left_where_words_are_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
@@ -186,6 +187,7 @@ CALLS: dict[str, tuple[list[Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mode", [ApprovalMode.ASK, ApprovalMode.AUTO])
 @pytest.mark.parametrize("where", CALLS)
 async def test_a_call_of_the_agent_that_holds_a_secret_is_denied_without_a_question(

@@ -51,6 +51,7 @@ async def test_a_prompt_is_answered_and_the_program_stays(tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("reason", "stop", "said"), STOPS)
 async def test_each_stop_reason_ends_the_turn_in_our_words(
     tmp_path: Path, reason: str, stop: StopReason, said: list[str]

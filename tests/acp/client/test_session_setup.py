@@ -73,6 +73,7 @@ async def _killed(ship: Aboard, session: Any) -> None:
     await ship.until(session, stands(ProcessState.EXITED))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 async def test_each_rung_is_tried_once_and_nothing_is_stored_twice(
     tmp_path: Path, name: str

@@ -124,6 +124,7 @@ for _ in range(70):
     DEEP["more"] = DEEP = {}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", TOO_MUCH)
 async def test_what_cannot_be_shown_whole_is_refused_and_nobody_is_asked(
     tmp_path: Path, what: str

@@ -77,6 +77,7 @@ FAILURES: dict[str, tuple[dict[str, Any], FailureCode, str]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @demands("S1-023")
 @pytest.mark.parametrize("case", FAILURES)
 async def test_a_start_that_cannot_be_made_loses_the_session_and_says_why(
@@ -130,6 +131,7 @@ NOT_OFFERED: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("capability", NOT_OFFERED)
 @pytest.mark.parametrize("end", ["close", "delete"])
 async def test_nothing_that_is_not_offered_is_called(

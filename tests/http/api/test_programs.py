@@ -226,6 +226,7 @@ async def _question(client: Client, session: dict[str, Any]) -> dict[str, Any]:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("body", "status", "chosen"),
     [

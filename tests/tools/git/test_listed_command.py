@@ -166,6 +166,7 @@ VECTORS: dict[str, tuple[str, Plant]] = {
 }
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     "sandbox",
     [

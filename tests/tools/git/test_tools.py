@@ -165,6 +165,7 @@ async def test_a_path_has_to_be_within_reach(bench: Workbench, path: str, code: 
     assert looked.error.code == code
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("path", ["-a", "--exec=x", "--", ":(exclude)x", "*.txt", ":/", "a*"])
 async def test_a_path_is_a_name_and_neither_flag_nor_pattern(bench: Workbench, path: str) -> None:
     (bench.work / path.replace("/", "_")).write_text("x")
@@ -368,6 +369,7 @@ async def test_the_question_shows_the_whole_commit(bench: Workbench) -> None:
     assert found.preview == {"path": str(bench.work)}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", ["file", "index", "head", "branch", "author", "nothing"])
 async def test_a_commit_is_the_one_that_was_agreed_to(bench: Workbench, what: str) -> None:
     (bench.work / "a.txt").write_text("changed\n")

@@ -85,6 +85,7 @@ async def test_a_program_that_came_with_an_agent_is_not_started(tmp_path: Path) 
     assert not begun.exists()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("tools", "wanted", "came", "kept"),
     [

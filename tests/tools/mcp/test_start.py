@@ -317,6 +317,7 @@ def test_a_program_of_the_working_folder_is_not_found_by_its_name(world: World) 
 PLANTED = "import os, sys; sys.exit('planted with ' + os.environ.get('TOKEN', ''))"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "args", [("-m", "mcp_server_git"), ("mcp_server_git.py",), ("-c", "import mcp_server_git")]
 )

@@ -484,6 +484,7 @@ async def test_each_session_has_a_server_of_its_own(
     assert who[0] == who[2] != who[1]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("call", "code"),
     [
@@ -516,6 +517,7 @@ async def test_whatever_a_server_answers_is_the_calls_trouble_alone(
     assert code_of(done) == code
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("script", "why"),
     [
