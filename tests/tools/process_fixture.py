@@ -1,10 +1,13 @@
 """A place to run processes at: a folder, a scratch, a user's home, and what is granted there."""
 
 import asyncio
+import atexit
 import os
 import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -142,14 +145,32 @@ class Workbench:
 
     def repository(self, files: Mapping[str, str] | None = None) -> None:
         """Make the folder a repository with one commit of these files, by a known user."""
-        self.git("config", "--global", "user.name", "Ada")
-        self.git("config", "--global", "user.email", "ada@example.com")
-        self.git("init", "--quiet", "--initial-branch=main")
-        for name, content in (files or {"a.txt": "one\n"}).items():
-            (self.work / name).parent.mkdir(parents=True, exist_ok=True)
-            (self.work / name).write_text(content)
-        self.git("add", "--all")
-        self.git("commit", "--quiet", "--no-verify", "--message=first")
+        (self.user / ".gitconfig").write_text(USER)
+        made = _repository(tuple((files or {"a.txt": "one\n"}).items()))
+        shutil.copytree(made, self.work, dirs_exist_ok=True)
+        # What the index knows of the files is true of those that were copied.
+        self.git("update-index", "--refresh")
+
+
+USER = "[user]\n\tname = Ada\n\temail = ada@example.com\n"
+
+
+@cache
+def _repository(files: tuple[tuple[str, str], ...]) -> Path:
+    """Make a repository once, to be copied: git starts five times for it."""
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-repository-"))
+    atexit.register(shutil.rmtree, folder)
+    bench = Workbench(folder)
+    (bench.user / ".gitconfig").write_text(USER)
+    bench.git("init", "--quiet", "--initial-branch=main", "--template=")
+    for name in ("hooks", "info"):
+        (bench.work / ".git" / name).mkdir()
+    for name, content in files:
+        (bench.work / name).parent.mkdir(parents=True, exist_ok=True)
+        (bench.work / name).write_text(content)
+    bench.git("add", "--all")
+    bench.git("commit", "--quiet", "--message=first")
+    return bench.work
 
 
 def order(argv: Sequence[str], folder: Path, **more: Any) -> ChildOrder:

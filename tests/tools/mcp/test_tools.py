@@ -66,7 +66,12 @@ def book(tmp_path: Path) -> Book:
 
 
 def scripted(script: str, id: str = "s") -> dict[str, Any]:
-    return {"id": id, "transport": "stdio", "command": sys.executable, "args": ["-c", script]}
+    return {
+        "id": id,
+        "transport": "stdio",
+        "command": sys.executable,
+        "args": ["-I", "-S", "-c", script],
+    }
 
 
 def old(call: str) -> dict[str, Any]:
