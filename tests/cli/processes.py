@@ -6,27 +6,18 @@ import re
 import select
 import signal
 import subprocess
-import sys
 import sysconfig
 import tempfile
 import termios
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.torture.nursery import COMMAND_LINE, Forked, Surroundings, nursery
 
 COMMAND = str(Path(sysconfig.get_path("scripts")) / "holdfast")
 PATIENCE = 30.0
-
-# Makes the terminal its own before it becomes the command, so that keys become signals.
-_AT_TERMINAL = (
-    "import os, sys\n"
-    "terminal = os.open(sys.argv[1], os.O_RDWR)\n"
-    "[os.dup2(terminal, number) for number in range(3)]\n"
-    "os.execv(sys.argv[2], sys.argv[2:])\n"
-)
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
@@ -56,13 +47,16 @@ def forked(words: Sequence[str], environment: dict[str, str], **streams: str) ->
     return nursery().born(COMMAND_LINE, {"words": words}, around)
 
 
-def beside(home: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def beside(
+    home: Path, *arguments: str, stdin: str = "", more: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run the command to its end beside what a test is about; forked, because starting is not."""
     with tempfile.TemporaryDirectory() as folder:
         read, out, err = (Path(folder) / name for name in ("in", "out", "err"))
         read.write_text(stdin, "utf-8")
         streams = {"read": str(read), "printed": str(out), "told": str(err)}
-        code = forked(arguments, environment(home), **streams).wait(PATIENCE)
+        around = environment(home, **(more or {}))
+        code = forked(arguments, around, **streams).wait(PATIENCE)
         printed, told = out.read_text("utf-8"), err.read_text("utf-8")
     return subprocess.CompletedProcess(arguments, code, printed, told)
 
@@ -95,11 +89,8 @@ class Terminal:
     ) -> None:
         self._keyboard, self._screen = pty.openpty()
         termios.tcsetwinsize(self._screen, (24, columns))
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _AT_TERMINAL, os.ttyname(self._screen), COMMAND, *arguments],
-            start_new_session=True,
-            env=environment(home, TERM=term, COLUMNS=str(columns), PROMPT_TOOLKIT_NO_CPR="1"),
-        )
+        around = environment(home, TERM=term, COLUMNS=str(columns), PROMPT_TOOLKIT_NO_CPR="1")
+        self._process = forked(arguments, around, terminal=os.ttyname(self._screen))
         self.shown = ""
         self._read_to = 0
 
@@ -135,8 +126,7 @@ class Terminal:
 
     def close(self) -> None:
         """Take the terminal away, and whatever is left in it."""
-        with suppress(ProcessLookupError):
-            os.kill(self._process.pid, signal.SIGKILL)
+        self._process.kill()
         self._process.wait()
         self._let_go_of_screen()
         os.close(self._keyboard)

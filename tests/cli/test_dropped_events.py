@@ -10,7 +10,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.cli.processes import PATIENCE, ran, running
+from tests.cli.processes import PATIENCE, beside, running
 from tests.cli.server_probe import card_of, got, sent
 from tests.houses import raw
 from tests.marks import demands
@@ -61,7 +61,7 @@ class Place:
 
     def command(self, *words: str) -> Any:
         """Run the command to its end; return what it printed as JSON lines."""
-        done = ran(self.home, *words, "--json", more=self.more)
+        done = beside(self.home, *words, "--json", more=self.more)
         return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
     def drop(self, which: str = "sequence > 0") -> None:
@@ -212,8 +212,8 @@ def test_a_store_without_events_is_backed_up_and_restored(place: Place, tmp_path
     place.drop()
     copy, other = tmp_path / "copy", tmp_path / "other"
 
-    made = ran(place.home, "backup", str(copy), "--json")
-    restored = ran(other, "restore", str(copy), "--json", more=_key_of(place.home))
+    made = beside(place.home, "backup", str(copy), "--json")
+    restored = beside(other, "restore", str(copy), "--json", more=_key_of(place.home))
 
     assert made.returncode == 0, made.stderr
     assert restored.returncode == 0, restored.stderr

@@ -13,7 +13,7 @@ from holdfast import open_holdfast
 from holdfast.domain.ids import LOCAL_OWNER
 from holdfast.domain.tokens import Token, TokenKind
 from holdfast.execution.coordinator import RunScope as Turns
-from tests.cli.processes import ran, running
+from tests.cli.processes import beside, running
 from tests.cli.server_probe import card_of, got
 from tests.postgres import Databases
 
@@ -102,7 +102,7 @@ def test_revoking_the_token_of_another_home_leaves_ones_own(
     with serving(one, shared) as url, serving(two, shared):
         own = secret_in(one)
         theirs = next(each for each in asyncio.run(live_local(one)) if each.home == home_id(two))
-        revoked = ran(one, "token", "revoke", theirs.id, more=shared)
+        revoked = beside(one, "token", "revoke", theirs.id, more=shared)
         statuses = [asked(url, one)]
     with serving(two, shared) as url:
         statuses += [asked(url, one), asked(url, two)]
@@ -120,7 +120,7 @@ def test_a_home_id_that_is_a_link_is_refused(tmp_path: Path, shared: dict[str, s
     (tmp_path / "elsewhere").write_text("not-ours\n")
     (one / "home-id").symlink_to(tmp_path / "elsewhere")
 
-    refused = ran(one, "serve", "--port", "0", "--json", more=shared)
+    refused = beside(one, "serve", "--port", "0", "--json", more=shared)
 
     assert refused.returncode != 0
     assert "home-id is a link, so its id is not used" in refused.stderr

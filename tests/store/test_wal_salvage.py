@@ -18,7 +18,7 @@ from holdfast import (
 from holdfast.store.sqlite import wal_anchor as sqlite_wal_anchor
 from holdfast.store.sqlite.backup import open_draft
 from holdfast.store.sqlite.salvage import SPOKEN, read_frames, salvage
-from tests.cli.processes import ran
+from tests.cli.processes import beside
 
 pytestmark = pytest.mark.anyio
 
@@ -62,7 +62,7 @@ async def _messages(home: Path) -> dict[str, int]:
 
 def _salvaged(home: Path, *more: str, code: int) -> dict[str, Any]:
     before = {path.name: path.read_bytes() for path in home.iterdir() if path.is_file()}
-    done = ran(home, "salvage", str(home.parent / "whole.backup"), "--json", *more)
+    done = beside(home, "salvage", str(home.parent / "whole.backup"), "--json", *more)
     assert done.returncode == code, done.stderr + done.stdout
     after = {path.name: path.read_bytes() for path in home.iterdir() if path.is_file()}
     assert after == before
@@ -71,9 +71,9 @@ def _salvaged(home: Path, *more: str, code: int) -> dict[str, Any]:
 
 
 async def _restored(home: Path) -> dict[str, int]:
-    done = ran(home, "restore", str(home.parent / "whole.backup"))
+    done = beside(home, "restore", str(home.parent / "whole.backup"))
     assert done.returncode == 0, done.stderr
-    assert ran(home, "doctor").returncode == 0
+    assert beside(home, "doctor").returncode == 0
     return await _messages(home)
 
 
@@ -193,7 +193,7 @@ async def test_a_store_in_use_is_not_salvaged(tmp_path: Path) -> None:
     config = Config(home=tmp_path / "home")
     async with open_holdfast(config=config, scope=RunScope.NONE) as house:
         await house.open()
-        done = ran(tmp_path / "home", "salvage", str(tmp_path / "whole.backup"))
+        done = beside(tmp_path / "home", "salvage", str(tmp_path / "whole.backup"))
 
     assert done.returncode == 5
     assert "stop the server" in done.stderr

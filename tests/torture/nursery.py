@@ -57,9 +57,11 @@ class Surroundings:
     environment: dict[str, str]
     folder: str = str(ROOT)
     read: str = os.devnull
-    printed: str
+    printed: str = os.devnull
     # Where errors are told, if apart from what is printed.
     told: str = ""
+    # A terminal instead of all of these; keys become signals there.
+    terminal: str = ""
 
 
 class Forked:
@@ -157,9 +159,12 @@ def _live(program: str, options: dict[str, Any], around: Surroundings) -> NoRetu
     os.chdir(around.folder)
     # What a process was started with cannot be seen to change; its name can.
     Path("/proc/self/comm").write_text(around.environment.get(MARK, program)[:NAME_LONGEST])
-    os.dup2(os.open(around.read, os.O_RDONLY), 0)
-    for number, path in ((1, around.printed), (2, around.told or around.printed)):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), number)
+    if around.terminal:
+        _take(around.terminal)
+    else:
+        os.dup2(os.open(around.read, os.O_RDONLY), 0)
+        for number, path in ((1, around.printed), (2, around.told or around.printed)):
+            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), number)
     faulthandler.enable()
     status = 1
     try:
@@ -169,6 +174,18 @@ def _live(program: str, options: dict[str, Any], around: Surroundings) -> NoRetu
     finally:
         sys.stdout.flush()
         os._exit(status)
+
+
+def _take(terminal: str) -> None:
+    """Make a terminal one's own, as a shell would have it."""
+    os.setsid()
+    # The first one that the leader of a session opens is its controlling terminal.
+    screen = os.open(terminal, os.O_RDWR)
+    for number in range(3):
+        os.dup2(screen, number)
+    os.close(screen)
+    sys.stdin, sys.stdout = open(0), open(1, "w", buffering=1)  # noqa: SIM115 — for all its life
+    sys.stderr = open(2, "w", buffering=1)  # noqa: SIM115
 
 
 def _run(program: str, options: dict[str, Any]) -> int:

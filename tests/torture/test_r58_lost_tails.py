@@ -15,7 +15,7 @@ import pytest
 
 from holdfast import HoldfastError, RunScope, SessionId, open_holdfast
 from holdfast.store.sqlite import wal_anchor as sqlite_wal_anchor
-from tests.cli.processes import ran
+from tests.cli.processes import beside
 from tests.marks import proves
 from tests.torture.clients.house import new_id, settings
 from tests.torture.conftest import Sized, Tell
@@ -84,10 +84,10 @@ def test_a_log_that_goes_under_a_live_server_ends_its_yes_and_is_named_at_the_ne
         accepted += len(before)
         late += len(after - before)
         assert opened(home) == "corrupt_store"
-        doctor = ran(home, "doctor")
+        doctor = beside(home, "doctor")
         assert doctor.returncode == 1
         assert "history.db-wal" in doctor.stdout
-        assert "history.db-wal" in ran(home, "sessions", "verify").stderr
+        assert "history.db-wal" in beside(home, "sessions", "verify").stderr
 
     tell(f"{lives} logs removed, {accepted} accepted before, {late} after, each loss named")
     assert late == 0
