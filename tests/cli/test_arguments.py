@@ -89,22 +89,26 @@ def test_a_file_whose_name_is_not_text_is_refused_in_one_line(
     )
 
 
-@pytest.mark.parametrize(
+@pytest.fixture
+def looped(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Run the command in a folder with a link to itself."""
+    cli("chat", "hi")
+    monkeypatch.chdir(home)
+    Path("loop").symlink_to("loop")
+    return cli
+
+
+@each_case(
     "line",
     [["backup"], ["backup", "--force"], ["restore"], ["repos", "add"]]
     + [["chat", "hi", flag] for flag in ("--repo", "--cwd", "--model")]
     + [["sessions", "list", "--config"]],
-    ids=" ".join,
 )
-@pytest.mark.parametrize("path", ["x" * 300, "~nobody-of-that-name/x", "/a/" * 2_000, "loop"])
+@each_case("path", ["x" * 300, "~nobody-of-that-name/x", "/a/" * 2_000, "loop"])
 def test_a_path_that_leads_nowhere_is_no_fault_of_ours(
-    cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch, line: list[str], path: str
+    looped: Cli, line: list[str], path: str
 ) -> None:
-    cli("chat", "hi")
-    monkeypatch.chdir(home)
-    Path("loop").symlink_to("loop")
-
-    ran = cli(*line, path, "--json")
+    ran = looped(*line, path, "--json")
 
     assert (ran.code in {2, 3, 4}, ran.out) == (True, "")
 

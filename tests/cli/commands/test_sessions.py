@@ -341,14 +341,17 @@ def test_an_unknown_session_is_not_found(cli: Cli, verb: str) -> None:
     assert (ran.code, ran.out, ran.error["error"]) == (4, "", "session_not_found")
 
 
-@pytest.mark.parametrize("line", TAKING_IDS, ids=" ".join)
 @pytest.mark.parametrize("letters", [8, 13, 35])
-def test_the_beginning_of_an_id_is_enough_everywhere(
-    cli: Cli, chatted: str, line: list[str], letters: int
-) -> None:
-    ran = cli(*line, chatted[:letters].upper())
+def test_the_beginning_of_an_id_is_enough_everywhere(cli: Cli, chatted: str, letters: int) -> None:
+    # What a fork leaves keeps its parent, and after the last two there is nothing to ask for.
+    lines = [line for line in TAKING_IDS if line[1:] not in (["fork"], ["close"], ["delete"])]
 
-    assert ran.code == 0, ran.err
+    ran = [
+        cli(*line, chatted[:letters].upper())
+        for line in [*lines, ["sessions", "close"], ["sessions", "delete"]]
+    ]
+
+    assert [each.err for each in ran if each.code != 0] == []
 
 
 def test_the_beginning_of_a_session_is_told_whole(cli: Cli, chatted: str) -> None:
@@ -356,13 +359,18 @@ def test_the_beginning_of_a_session_is_told_whole(cli: Cli, chatted: str) -> Non
     assert cli("sessions", "fork", chatted[:8]).out.endswith(f"a fork of {chatted}.\n")
 
 
-@pytest.mark.parametrize("line", TAKING_IDS, ids=" ".join)
-def test_a_beginning_that_several_sessions_have_names_them(
-    cli: Cli, home: Path, line: list[str]
-) -> None:
-    twins = [f"aaaaaaaa-0000-4000-8000-00000000000{number}" for number in range(3)]
-    open_sessions(home, twins)
+@pytest.fixture
+def twins(home: Path) -> list[str]:
+    """Open sessions whose ids begin alike."""
+    ids = [f"aaaaaaaa-0000-4000-8000-00000000000{number}" for number in range(3)]
+    open_sessions(home, ids)
+    return ids
 
+
+@each_case("line", TAKING_IDS)
+def test_a_beginning_that_several_sessions_have_names_them(
+    cli: Cli, twins: list[str], line: list[str]
+) -> None:
     ran = cli(*line, "aaaaaaaa", "--json")
 
     assert (ran.code, ran.out, ran.error["error"]) == (2, "", "invalid_id")
