@@ -32,22 +32,22 @@ INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"pro
 LIST = b'{"jsonrpc":"2.0","id":"l","method":"session/list","params":{}}\n'
 
 
-async def test_every_version_is_answered_with_ours(home: Path, desk: Path) -> None:
-    async with command(home, desk) as editor:
-        for version in (1, 2, 99, 0, -1, "1", None, 1.5):
-            met = await editor.call("initialize", protocolVersion=version)
-            assert met == {"result": INTRODUCTION}
-        assert await editor.call("initialize") == {"result": INTRODUCTION}
-        assert await editor.ended() == 0
-
-
-async def test_nothing_is_done_before_the_handshake(home: Path, desk: Path) -> None:
+async def test_nothing_is_done_before_the_handshake_and_every_version_gets_ours(
+    home: Path, desk: Path
+) -> None:
     async with command(home, desk) as editor:
         for method in ("session/new", "session/list", "session/prompt", "authenticate", "x"):
             error = (await editor.call(method, cwd=str(desk)))["error"]
             assert (error["code"], error["message"]) == (-32600, "Call initialize first.")
-        await editor.meet()
+        for version in (1, 2, 99, 0, -1, "1", None, 1.5):
+            met = await editor.call("initialize", protocolVersion=version)
+            assert met == {"result": INTRODUCTION}
+        assert await editor.call("initialize") == {"result": INTRODUCTION}
+        for id_ in (0, None, "", "text", -5, 1 << 53):
+            await editor.send(id=id_, method="initialize", params={"protocolVersion": 1})
+            assert await editor.frame() == {"id": id_, "result": INTRODUCTION}
         assert await editor.call("session/list") == {"result": {"sessions": []}}
+        assert await editor.ended() == 0
 
 
 async def test_whatever_line_comes_the_conversation_goes_on(home: Path, desk: Path) -> None:
@@ -78,12 +78,15 @@ async def test_whatever_line_comes_the_conversation_goes_on(home: Path, desk: Pa
             await lives()
             assert len(editor.frames) == 1
 
-
-async def test_every_id_comes_back_as_it_was(home: Path, desk: Path) -> None:
-    async with command(home, desk) as editor:
-        for id_ in (0, None, "", "text", -5, 1 << 53):
-            await editor.send(id=id_, method="initialize", params={"protocolVersion": 1})
-            assert await editor.frame() == {"id": id_, "result": INTRODUCTION}
+        await editor.say(b"[" + LIST.strip() + b"]\n")
+        refused = await editor.frame()
+        assert (refused["id"], refused["error"]["code"]) == (None, -32600)
+        for method in ("session/fork", "authenticate", "fs/read_text_file", "_own/thing", ""):
+            assert (await editor.call(method))["error"]["code"] == -32601
+        for params in ([], "text", 5, {"cwd": 5}, {}):
+            await editor.send(id=1, method="session/new", params=params)
+            assert (await editor.reply(1))["error"]["code"] == -32602
+        await lives()
 
 
 async def test_lines_may_be_cut_and_joined_anywhere(home: Path, desk: Path) -> None:
@@ -96,16 +99,6 @@ async def test_lines_may_be_cut_and_joined_anywhere(home: Path, desk: Path) -> N
         assert first == {"id": 1, "result": INTRODUCTION}
         for _ in range(3):
             assert await editor.frame() == {"id": "l", "result": {"sessions": []}}
-
-
-async def test_an_array_is_refused_once_and_without_an_id(home: Path, desk: Path) -> None:
-    async with command(home, desk) as editor:
-        await editor.meet()
-        await editor.say(b"[" + LIST.strip() + b"]\n")
-
-        refused = await editor.frame()
-        assert (refused["id"], refused["error"]["code"]) == (None, -32600)
-        assert await editor.call("session/list") == {"result": {"sessions": []}}
 
 
 @pytest.mark.torture
@@ -126,16 +119,6 @@ async def test_a_long_line_is_read_or_dropped_and_the_next_one_is_read(
         if is_read:
             error = by_id[asked]["error"]
             assert (error["code"], error["data"]["code"]) == (-32602, "message_too_large")
-
-
-async def test_an_unknown_method_is_said_to_be_one(home: Path, desk: Path) -> None:
-    async with command(home, desk) as editor:
-        await editor.meet()
-        for method in ("session/fork", "authenticate", "fs/read_text_file", "_own/thing", ""):
-            assert (await editor.call(method))["error"]["code"] == -32601
-        for params in ([], "text", 5, {"cwd": 5}, {}):
-            await editor.send(id=1, method="session/new", params=params)
-            assert (await editor.reply(1))["error"]["code"] == -32602
 
 
 async def test_a_killed_agent_is_loaded_with_its_whole_past_once(
