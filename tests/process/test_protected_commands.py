@@ -26,6 +26,7 @@ from tests.tools.process_fixture import Workbench, known_means
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("tier", list(FsTier))
 async def test_secrets_cannot_be_read(bench: Workbench, tier: FsTier) -> None:
     if not is_held(bench):
@@ -42,6 +43,7 @@ async def test_secrets_cannot_be_read(bench: Workbench, tier: FsTier) -> None:
     assert SECRET in (bench.work / ".env").read_text()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["Makefile", ".vscode/tasks.json", ".env", ".git/HEAD"])
 async def test_what_is_there_cannot_be_written(bench: Workbench, name: str) -> None:
     if not is_held(bench):

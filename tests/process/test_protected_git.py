@@ -130,6 +130,7 @@ async def test_what_the_git_configuration_names_cannot_be_written(
     assert is_there or any(".moved-aside" in each for each in result["notices"])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("link", [".git/hooks", ".git/hooks/pre-commit", "tools"])
 async def test_links_that_git_follows_are_covered(bench: Workbench, link: str) -> None:
     if not is_held(bench):

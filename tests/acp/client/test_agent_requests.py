@@ -96,6 +96,7 @@ async def test_reading(tmp_path: Path, case: str) -> None:
     assert found == expected
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("path", "code"), [("a.txt", -32602), ("", -32602), (7, -32602), ("/etc/passwd", -32602)]
 )
@@ -206,6 +207,7 @@ async def test_nothing_is_written_elsewhere(tmp_path: Path, path: str, code: int
     assert not _files(tmp_path, "out.txt")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("is_allowed", [True, False])
 async def test_a_write_nobody_has_allowed_is_asked_about(tmp_path: Path, is_allowed: bool) -> None:
     file = tmp_path / "tree" / "a.txt"
@@ -264,6 +266,7 @@ async def test_files_can_be_switched_off(tmp_path: Path) -> None:
     assert ship.peer.answers()["it"]["error"]["code"] == -32601
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "method", ["_auth/status_update", "craft/drain", "session/new", "fs/delete"]
 )
@@ -470,6 +473,7 @@ async def test_a_terminal_can_be_killed_and_still_read(tmp_path: Path) -> None:
     assert answers["after"]["result"]["exitStatus"]["signal"] == "15"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("method", ["session/request_permission", "fs/read_text_file", "other"])
 async def test_between_turns_nobody_decides(tmp_path: Path, method: str) -> None:
     late = does(method, path=str(tmp_path / "tree" / "a"), toolCall={"toolCallId": "c"})

@@ -177,6 +177,7 @@ ACTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("case", ACTS)
 async def test_what_is_not_wanted_any_more_is_not_asked_any_more(tmp_path: Path, case: str) -> None:
     step = {"ask": {**ACTS[case]["ask"]}}
@@ -216,6 +217,7 @@ async def test_what_was_taken_back_may_be_asked_again(tmp_path: Path) -> None:
     assert ship.peer.answers()["two"]["result"] == chosen("yes")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mode", [ApprovalMode.ASK, ApprovalMode.AUTO])
 @pytest.mark.parametrize("options", [[], [{"name": "neither id nor kind"}]])
 async def test_who_offers_no_answer_is_denied(

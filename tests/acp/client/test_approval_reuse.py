@@ -50,6 +50,7 @@ def _touching(loot: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return {"x": line}, run
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["read", "search", "think"])
 async def test_a_yes_to_reading_runs_nothing_where_all_is_denied(tmp_path: Path, kind: str) -> None:
     given, run = _touching(tmp_path / "loot")
@@ -99,6 +100,7 @@ async def test_a_yes_to_fetching_is_not_taken_for_one_to_running(tmp_path: Path)
 DELICATE = ".github/workflows/x.yml"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mode", [ApprovalMode.EDITS, ApprovalMode.AUTO])
 async def test_a_rule_for_plain_writes_lets_no_delicate_one_pass(
     tmp_path: Path, mode: ApprovalMode
@@ -119,6 +121,7 @@ async def test_a_rule_for_plain_writes_lets_no_delicate_one_pass(
     assert not path.exists()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("is_named", [True, False])
 async def test_somebodys_yes_covers_a_delicate_write_if_it_was_asked_as_one(
     tmp_path: Path, is_named: bool
@@ -147,6 +150,7 @@ ELSEWHERE: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("case", ELSEWHERE)
 async def test_a_command_that_was_allowed_is_asked_about_again(tmp_path: Path, case: str) -> None:
     (tmp_path / "tree" / "sub").mkdir(parents=True)
@@ -207,6 +211,7 @@ async def test_a_yes_for_the_session_ends_when_it_is_taken_back(tmp_path: Path) 
     assert not (tree / "b.txt").exists()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("name", "is_covered"), [("b.txt", True), ("deep/b.txt", False)])
 async def test_a_yes_for_the_session_is_about_the_folder(
     tmp_path: Path, name: str, is_covered: bool

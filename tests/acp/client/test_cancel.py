@@ -33,6 +33,7 @@ async def _interrupt(ship: Aboard, session: Session) -> int | None:
     return (await ship.house.sessions.interrupt(ship.house.owner, session.id)).turn
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("where", WHERE)
 async def test_an_agent_that_stops_lives_on(tmp_path: Path, where: str) -> None:
     script = {"session/prompt": [WHERE[where], [{"text": "again"}, END]]}
@@ -135,6 +136,7 @@ async def test_closing_ends_the_turn_the_program_and_all_that_came_from_it(tmp_p
     assert len(ship.peer.got("session/cancel")) == 1
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("verb", ["close", "delete"])
 async def test_the_program_is_told_of_the_end_if_it_wants_to_know(
     tmp_path: Path, verb: str

@@ -136,6 +136,7 @@ async def test_whoever_has_to_sign_in_is_told_how(tmp_path: Path) -> None:
 LEAVES = ["close", "sweep", "go away"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("how", LEAVES)
 async def test_a_question_that_nobody_will_answer_is_answered_cancelled(
     tmp_path: Path, how: str

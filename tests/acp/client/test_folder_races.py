@@ -85,6 +85,7 @@ async def _swapped(tmp_path: Path, target: Path) -> tuple[dict[str, Any], list[R
     return ship.peer.answers()["it"], [each.status for each in results]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("where", ["outside", "tree/other"])
 async def test_a_command_runs_in_the_folder_that_was_asked_about(
     tmp_path: Path, where: str, caplog: pytest.LogCaptureFixture

@@ -25,6 +25,7 @@ HANGS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.anyio
 @pytest.mark.parametrize("method", HANGS)
 async def test_a_turn_that_is_stopped_while_its_program_gets_ready_leaves_nobody(

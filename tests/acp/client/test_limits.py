@@ -169,6 +169,7 @@ BREAKS: dict[str, tuple[list[Any], str]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("case", BREAKS)
 async def test_a_program_that_breaks_off_loses_the_session(tmp_path: Path, case: str) -> None:
     steps, words = BREAKS[case]

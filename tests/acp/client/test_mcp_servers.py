@@ -77,6 +77,7 @@ async def test_the_servers_of_an_agent_go_along_and_nobody_sees_their_secrets(
     assert SECRET not in caplog.text + repr(rows) + repr(now)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("rung", ["resume", "load"])
 async def test_they_go_along_again_when_the_program_is_started_again(
     tmp_path: Path, keychain: Known, rung: str

@@ -150,6 +150,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], ApprovalAnswer]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("case", REFUSED)
 async def test_what_is_not_offered_cannot_be_answered(tmp_path: Path, case: str) -> None:
     options, answer = REFUSED[case]

@@ -88,6 +88,7 @@ ENDS = [
 ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("how", "script"), ENDS)
 async def test_leaving_ends_five_programs_at_the_same_time(
     tmp_path: Path, how: str, script: dict[str, Any]

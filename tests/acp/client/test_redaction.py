@@ -140,6 +140,7 @@ async def test_no_part_of_a_secret_is_left_of_a_refusal_to_open_a_session(
     assert "zzzz" in told
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("act", ["file", "command", "environment"])
 async def test_nothing_is_done_with_a_secret_that_a_question_could_not_show(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str

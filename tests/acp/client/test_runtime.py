@@ -84,6 +84,7 @@ async def test_an_error_reply_ends_the_turn_and_not_the_session(tmp_path: Path) 
     )
 
 
+@pytest.mark.sampled(1)
 @demands("S1-023")
 @pytest.mark.parametrize("how", [{"signal": "KILL"}, {"exit": 3}])
 async def test_a_program_that_dies_in_its_turn_takes_the_session_with_it(
@@ -125,6 +126,7 @@ async def test_a_program_that_dies_in_its_turn_takes_the_session_with_it(
     assert ["half" in block["text"] for block in prompt] == [True, False]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("signal", ["KILL", "TERM"])
 async def test_a_program_that_ends_between_turns_is_started_again(
     tmp_path: Path, signal: str

@@ -102,6 +102,7 @@ async def test_each_rung_is_tried_once_and_nothing_is_stored_twice(
     assert prompt[-1]["text"] == "two"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("code", [-32002, -32602, -32603])
 async def test_a_session_that_the_program_does_not_know_any_more_is_begun_anew(
     tmp_path: Path, code: int
@@ -180,6 +181,7 @@ SIGN_INS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("case", SIGN_INS)
 async def test_a_sign_in_that_does_not_help_loses_the_session(tmp_path: Path, case: str) -> None:
     script, code = SIGN_INS[case]

@@ -303,6 +303,7 @@ async def test_5000_messages_of_all_kinds_keep_their_order_with_a_slow_reader() 
         assert future.result() == 5000
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("bounds", [ConnectionLimits(queued=4), ConnectionLimits(queued_bytes=73)])
 async def test_nothing_is_read_while_nobody_takes(bounds: ConnectionLimits) -> None:
     lines: list[bytes] = []

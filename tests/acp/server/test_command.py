@@ -167,6 +167,7 @@ async def test_a_client_that_is_gone_leaves_a_turn_that_is_recorded_as_stopped(
         assert (await editor.prompt(session, "on"))["result"]["stopReason"] == "end_turn"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_it_like_the_end_of_its_input(
     home: Path, desk: Path, tmp_path: Path, number: signal.Signals

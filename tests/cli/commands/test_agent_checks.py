@@ -102,6 +102,7 @@ def test_modes_may_be_told_as_an_option(cli: Cli, tmp_path: Path) -> None:
     assert (ran["modes"], ran["can"]) == (["plan", "act"], [])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("script", "told"),
     [
@@ -216,6 +217,7 @@ def test_a_program_that_keeps_none_or_does_not_tell_is_no_surprise(
     assert "does not support listing its sessions" in silent.error["message"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("steps", "told"),
     [

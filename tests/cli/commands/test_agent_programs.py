@@ -312,6 +312,7 @@ def test_a_program_works_in_a_repository_only(
     assert "name one with --repo" in ran.error["message"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("flags", "told"), [((), "denied, by unattended"), (_YES, "by flag")])
 def test_a_flag_answers_for_a_kind_of_call(
     cli: Cli, tmp_path: Path, repository: Path, flags: tuple[str, ...], told: str

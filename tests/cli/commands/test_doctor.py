@@ -40,6 +40,7 @@ def test_a_key_that_is_none_is_found_before_the_first_session(
     assert said.error["message"] == ran.document["findings"][0]["message"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("key", "model"), DEFAULT_MODELS.items())
 def test_a_model_that_was_not_named_is_said_with_the_reason(
     cli: Cli, key: str, model: str, monkeypatch: pytest.MonkeyPatch
@@ -59,6 +60,7 @@ def test_a_model_that_was_not_named_is_said_with_the_reason(
     assert model in (ROOT / "docs" / "models.md").read_text("utf-8")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["a link", "no disk"])
 def test_a_home_that_cannot_be_written_is_found_before_the_first_session(
     cli: Cli, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -92,6 +94,7 @@ def test_a_sound_store_is_described(cli: Cli, home: Path, chatted: str) -> None:
     assert plain.out.endswith("No problems found.\n")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("environment", "source"),
     [({"HOLDFAST_KEY": "ab" * 32}, "environment"), ({"HOLDFAST_ENCRYPTION": "off"}, "off")],

@@ -211,6 +211,7 @@ def test_control_plain_git_runs_it(tmp_path: Path, vector: str) -> None:
     assert marker.exists()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("vector", ["fsmonitor", "clean filter", "pre-commit", "diff driver"])
 async def test_the_kernel_holds_it_too(
     tmp_path: Path, vector: str, monkeypatch: pytest.MonkeyPatch

@@ -428,6 +428,7 @@ async def test_a_locked_index_is_left_alone(bench: Workbench) -> None:
     assert (bench.work / ".git/index.lock").read_text() == "somebody else's"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("pattern", ["*.txt filter=lfs", "* filter=git-crypt diff=git-crypt"])
 @pytest.mark.parametrize("place", [".gitattributes", ".git/info/attributes"])
 async def test_content_that_needs_a_filter_is_refused(
@@ -472,6 +473,7 @@ async def test_line_endings_are_kept_as_the_repository_wants_them(bench: Workben
     assert bench.git("cat-file", "blob", "HEAD:a.txt") == "one\ntwo\n"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", [".env", "folder/.env", "id_rsa", ".ssh/config"])
 async def test_a_protected_file_is_not_committed(bench: Workbench, name: str) -> None:
     (bench.work / name).parent.mkdir(exist_ok=True)

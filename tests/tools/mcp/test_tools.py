@@ -106,6 +106,7 @@ def _runs(pid: int) -> bool:
         return False
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("era", ["entry", "full_entry"])
 async def test_a_server_is_started_and_its_tools_are_offered_and_called(
     tools: McpTools, book: Book, tmp_path: Path, era: str
@@ -722,6 +723,7 @@ async def test_an_address_of_this_machine_is_reached_only_if_the_user_has_config
     }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("hints", "how", "code"),
     [
