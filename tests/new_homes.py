@@ -16,6 +16,7 @@ from holdfast.store.sqlite.store import SqliteStore
 from tests.loop_apart import LoopApart
 
 KEY_NAME = "key"
+KEY = secrets.token_bytes(32)
 
 
 def furnish(home: Path) -> Path:
@@ -23,19 +24,23 @@ def furnish(home: Path) -> Path:
     if not home.exists() and "HOLDFAST_DATABASE_URL" not in os.environ:
         home.mkdir(mode=0o700, parents=True)
         if os.environ.get("HOLDFAST_ENCRYPTION") == "off":
-            return home
-        for name in (STORE_NAME, KEY_NAME):
-            shutil.copy(_made() / name, home / name)
+            put_store(home / STORE_NAME, None)
+        else:
+            put_store(home / STORE_NAME, KEY)
+            (home / KEY_NAME).write_text(f"{KEY.hex()}\n")
+            (home / KEY_NAME).chmod(0o600)
     return home
 
 
+def put_store(file: Path, key: bytes | None) -> None:
+    """Put an empty store there that was made with a key, or without one."""
+    shutil.copy(_made(key) / STORE_NAME, file)
+
+
 @cache
-def _made() -> Path:
+def _made(key: bytes | None) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="holdfast-new-"))
     atexit.register(shutil.rmtree, folder)
-    key = secrets.token_bytes(32)
-    (folder / KEY_NAME).write_text(f"{key.hex()}\n")
-    (folder / KEY_NAME).chmod(0o600)
     apart = LoopApart()
     apart.run(SqliteStore(folder / STORE_NAME, key).close())
     apart.close()

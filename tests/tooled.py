@@ -41,6 +41,7 @@ from holdfast.tools.run_command import command_tools
 from holdfast.tools.tool import CallPlan, Tool
 from holdfast.tools.toolbox import LocalToolbox
 from tests.houses import news_until, script
+from tests.new_homes import furnish
 from tests.stand_ins import PATIENCE, Gate
 
 Act = Callable[[RequestedCall], Awaitable[Any]]
@@ -201,7 +202,9 @@ def a_config(home: Path, *steps: Mapping[str, Any], **changes: Any) -> Config:
     home.parent.mkdir(parents=True, exist_ok=True)
     model = script(home.parent, *map(dict, steps)) if steps else "offline:holdfast"
     kept = {"database_url": os.environ.get("HOLDFAST_DATABASE_URL")}
-    return Config(home=home, default_model=model, **kept | changes)
+    is_own = "encryption" in changes or kept["database_url"]
+    given = {"home": home if is_own else furnish(home), "default_model": model}
+    return Config(**given | kept | changes)
 
 
 def call(name: str, /, call_id: str | None = None, **arguments: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from holdfast.ports.store import Tx
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import a_head, a_session, an_agent
+from tests.new_homes import put_store
 from tests.postgres import Databases
 from tests.stores import VARIABLE
 
@@ -31,6 +32,8 @@ def file(home: Path) -> Path:
 async def store(file: Path) -> AsyncIterator[SqliteStore]:
     """Open an empty store: an encrypted file, or a database where the run says so."""
     url = os.environ.get(VARIABLE)
+    if url is None:
+        put_store(file, KEY)
     store: Any = SqliteStore(file, KEY) if url is None else await PostgresStore.open(url)
     yield store
     await store.close()
