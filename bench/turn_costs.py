@@ -18,6 +18,7 @@ from bench.figures import Figure, below, measures, middle
 from bench.statements import Counts, counting
 from bench.turns import TEXT_TURN, TOOL_TURN, UNCAPPED, play_turn
 from holdfast import Holdfast, RunScope, Session, StopReason, open_holdfast
+from holdfast.cli.command import run_on_loop
 from holdfast.domain.events import TurnEnded
 
 WARM = 10
@@ -29,7 +30,7 @@ _FRAMES_AT = 16
 @measures("turn_statements", "turn_commits")
 def statements(folder: Path) -> dict[str, Figure]:
     """Count what the store is asked to do for a message and its answer, without tools."""
-    counts = asyncio.run(counted_turn(folder))
+    counts = run_on_loop(counted_turn(folder))
     return {
         "turn_statements": replace(below(counts.statements, "", 30), note=_named(counts)),
         "turn_commits": below(counts.commits, "", 6),
@@ -41,10 +42,10 @@ def calls(folder: Path) -> dict[str, Figure]:
     """Count a turn with one tool call: sent, followed and answered, on all threads."""
     for name in ("calls", "statements"):
         (folder / name).mkdir()
-    python, c, frames = asyncio.run(counted_calls(folder / "calls"))
-    counts = asyncio.run(counted_turn(folder / "statements", TOOL_TURN))
+    python, c, frames = run_on_loop(counted_calls(folder / "calls"))
+    counts = run_on_loop(counted_turn(folder / "statements", TOOL_TURN))
     return {
-        "turn_calls": below(python, "", 900),
+        "turn_calls": replace(below(python, "", 900), note="on uvloop, as `holdfast serve`"),
         "turn_c_calls": Figure(value=c, unit=""),
         "tool_statements": replace(below(counts.statements, "", 30), note=_named(counts)),
         "tool_commits": below(counts.commits, "", 4),

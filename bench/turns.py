@@ -14,6 +14,7 @@ from bench.figures import Figure, at_least, at_most, below, measures, middle
 from bench.split import Split, splitting
 from bench.yardsticks import emptied, raw_store, raw_turns, raw_turns_at_once
 from holdfast import Holdfast, Session, SessionRequest, open_holdfast
+from holdfast.cli.command import run_on_loop
 from holdfast.config import load
 from holdfast.domain.events import TurnEnded
 
@@ -41,20 +42,21 @@ def turns(folder: Path) -> dict[str, Figure]:
 
     Bare SQLite does the same with as many sessions at a time: one, and fifty.
     """
-    one, fifty = asyncio.run(_turns(folder, TOOL_TURN, commits=4))
+    one, fifty = run_on_loop(_turns(folder, TOOL_TURN, commits=4))
     return {"turn_1": _figure(one, 0.6), "turn_50": _figure(fifty, 3)}
 
 
 @measures("text_turn_1", "text_turn_50")
 def text_turns(folder: Path) -> dict[str, Figure]:
     """Play user and answer; bare SQLite makes two commits and a read."""
-    one, fifty = asyncio.run(_turns(folder, TEXT_TURN, commits=2))
+    one, fifty = run_on_loop(_turns(folder, TEXT_TURN, commits=2))
     return {"text_turn_1": _figure(one, 0.5), "text_turn_50": _figure(fifty, 2)}
 
 
 def _figure(runs: "Runs", goal: float) -> Figure:
     figure = at_least(middle(runs.ours), "turns/s", middle(runs.bare), goal)
-    return replace(figure, note=runs.split.told(1 / figure.value))
+    note = f"on uvloop, as `holdfast serve`; {runs.split.told(1 / figure.value)}"
+    return replace(figure, note=note)
 
 
 @dataclass
@@ -109,7 +111,7 @@ async def played(holdfast: Holdfast, sessions: list[Session], rounds: int) -> fl
 @measures("delta_cpu_ms")
 def deltas(folder: Path) -> dict[str, Figure]:
     """Play turns of many deltas and count the processor's time for a hundred of them."""
-    return asyncio.run(_deltas(folder))
+    return run_on_loop(_deltas(folder))
 
 
 async def _deltas(folder: Path) -> dict[str, Figure]:
@@ -132,7 +134,7 @@ async def _deltas(folder: Path) -> dict[str, Figure]:
 @measures("growth", "bytes_per_turn")
 def growth(folder: Path) -> dict[str, Figure]:
     """Compare the time per turn around turn 400 with the one around turn 20."""
-    return asyncio.run(_growth(folder))
+    return run_on_loop(_growth(folder))
 
 
 async def _growth(folder: Path) -> dict[str, Figure]:

@@ -1,15 +1,18 @@
 """The real command as scripts meet it: exit codes, pipes, signals, crashes."""
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from holdfast import __version__
+from holdfast.cli.command import run_on_loop
 from tests.cli.processes import COMMAND, PATIENCE, environment, ran, running
 
 Script = Callable[[str], str]
@@ -20,6 +23,19 @@ def test_the_version_is_told(home: Path) -> None:
     done = ran(home, "--version")
 
     assert (done.returncode, done.stdout, done.stderr) == (0, f"holdfast {__version__}\n", "")
+
+
+async def _loop_name() -> str:
+    return type(asyncio.get_running_loop()).__module__
+
+
+def test_commands_run_on_uvloop_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = run_on_loop(_loop_name())
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    usual = run_on_loop(_loop_name())
+
+    assert fast == "uvloop"
+    assert usual.startswith("asyncio.")
 
 
 def test_a_question_a_pipe_and_an_unknown_id(home: Path) -> None:

@@ -14,7 +14,7 @@ from holdfast import Holdfast
 from holdfast.domain.errors import Code, Conflict, Denied, HoldfastError, Invalid
 from holdfast.domain.tokens import Scope
 from holdfast.http import server
-from holdfast.http.server import Exposure, address_of, listen, loop_factory, url_of
+from holdfast.http.server import Exposure, address_of, listen, url_of
 from tests.http.sockets import Line, serving
 from tests.marks import each_case
 from tests.stand_ins import PATIENCE
@@ -152,14 +152,6 @@ def test_an_address_of_version_six_is_written_in_brackets() -> None:
     with listen("[::1]", 0) as listener:
         address = f"[::1]:{listener.getsockname()[1]}"
         assert (url_of(listener), address_of(listener)) == (f"http://{address}", (address,))
-
-
-def test_there_is_a_loop_to_run_on() -> None:
-    factory = loop_factory()
-    assert factory is not None
-
-    loop = factory()
-    loop.close()
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast import Holdfast, open_holdfast
+from holdfast.cli.command import run_on_loop
 from holdfast.config import Acp, Config
 from holdfast.http.app import AppContext, Application, build_route_table
 from holdfast.http.auth import Authenticator
@@ -18,7 +19,7 @@ from holdfast.http.metrics import Metrics
 from holdfast.http.openapi.document import encode_document
 from holdfast.http.routing import Route, RouteTable
 from holdfast.http.security import server_names
-from holdfast.http.server import listen, loop_factory, serve, url_of
+from holdfast.http.server import listen, serve, url_of
 from holdfast.http.sse import OpenStreams
 from holdfast.http.system_routes import system_routes
 from holdfast.mcp.http_transport import McpEndpoint
@@ -61,8 +62,7 @@ class _Server:
         self._stopping: asyncio.Event | None = None
 
     def run(self) -> None:
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(self._serve())
+        run_on_loop(self._serve())
 
     def address(self) -> Address:
         assert self._ready.wait(PATIENCE)

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import inspect
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar, cast, get_type_hints
 
@@ -63,7 +64,7 @@ def command(
                 require_local(settings, ctx.command_path)
             try:
                 answer = function(printer, options(**given))
-                done = asyncio.run(answer) if inspect.iscoroutine(answer) else answer
+                done = _run(answer) if inspect.iscoroutine(answer) else answer
                 # Here and not at exit, where a BrokenPipeError could no longer be caught.
                 printer.flush()
             except BrokenPipeError:
@@ -78,6 +79,28 @@ def command(
         return function
 
     return register
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    # libuv makes a terminal it watches non-blocking, also for the shell and for our own output; and
+    # it aborts if it gets the number of a standard stream that is closed.
+    is_open = None not in (sys.stdin, sys.stdout, sys.stderr)
+    return run_on_loop(work) if is_open and not sys.stdin.isatty() else asyncio.run(work)
+
+
+def run_on_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run work as `asyncio.run` does, on the fastest event loop that is installed."""
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(work)
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return the fastest event loop that is installed; `None` stands for that of asyncio."""
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        return None
+    return new_event_loop
 
 
 def require_local(settings: GlobalOptions, what: str) -> None:

@@ -21,8 +21,6 @@ GRACE_SECONDS: Final = 5
 LAST_SECONDS: Final = 1
 BACKLOG: Final = 2048
 
-LoopFactory = Callable[[], asyncio.AbstractEventLoop]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Exposure:
@@ -104,11 +102,6 @@ def address_of(listener: socket.socket) -> tuple[str, ...]:
     if ipaddress.ip_address(host).is_unspecified:
         return ()
     return (f"[{host}]:{port}" if ":" in host else f"{host}:{port}",)
-
-
-def loop_factory() -> LoopFactory | None:
-    """Return the fastest event loop that is installed."""
-    return uvicorn.Config(app="", log_config=None).get_loop_factory()
 
 
 async def serve(

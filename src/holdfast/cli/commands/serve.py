@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from holdfast import __version__
-from holdfast.cli.command import command
+from holdfast.cli.command import command, run_on_loop
 from holdfast.cli.errors import exit_code, translate_error
 from holdfast.cli.options import flag, option
 from holdfast.cli.output import Printer
@@ -201,7 +201,7 @@ def serve_http(printer: Printer, options: ServeOptions, *, is_for_mcp: bool = Fa
     """Serve until stopped; for MCP, print what its clients need."""
     from holdfast.cli.commands.store import migrate_forward
     from holdfast.http.security import server_names
-    from holdfast.http.server import Exposure, listen, loop_factory
+    from holdfast.http.server import Exposure, listen
     from holdfast.wiring import preload
 
     # Files are validated before the port is taken, and the port is taken before any turn runs.
@@ -229,8 +229,7 @@ def serve_http(printer: Printer, options: ServeOptions, *, is_for_mcp: bool = Fa
             process = ServerProcess(
                 listener, exposure, tuple(options.name or ()), pid, role, is_for_mcp
             )
-            with asyncio.Runner(loop_factory=loop_factory()) as runner:
-                runner.run(_serve(printer, process))
+            run_on_loop(_serve(printer, process))
 
         return run_workers(work, options.workers)
 
