@@ -19,7 +19,6 @@ from holdfast.domain.messages import Role, Text
 from holdfast.ports.store import Store, Tx
 from holdfast.ports.system import Frame
 from holdfast.services import event_stream
-from holdfast.services.event_stream import BufferedEvent
 from tests.builders import AT, an_id
 from tests.houses import House, news_until, open_house, played, texts
 from tests.stand_ins import PATIENCE, Gate, GatedRuntime, an_answer, asked, streamed
@@ -345,10 +344,10 @@ async def test_old_news_keep_nothing_that_can_be_made_again() -> None:
         at=AT,
         payload=TurnStarted(),
     )
-    news = BufferedEvent(Frame(1, msgspec.json.encode(event)))
+    news = Frame(1, msgspec.json.encode(event))
     made: list[int] = []
 
-    def make(each: BufferedEvent) -> bytes:
+    def make(each: Frame) -> bytes:
         made.append(each.sequence)
         return b"made"
 

@@ -31,6 +31,7 @@ from holdfast.domain.events import (
     CallSettled,
     Event,
     MessageAppended,
+    NewEvent,
     Payload,
     SessionCompacted,
     StepDelta,
@@ -40,7 +41,7 @@ from holdfast.domain.events import (
     TurnStarted,
     answer_event,
     decode_event,
-    encode_envelope,
+    encode_envelopes,
     encode_payload,
     encode_stored,
     name_of,
@@ -75,16 +76,6 @@ class NewMessage(Struct, frozen=True, gc=False):
     hash: bytes
     at: int
     event: int
-
-
-class NewEvent(Struct, frozen=True, gc=False):
-    """An event to append, with its encoded payload; `at` is in microseconds."""
-
-    sequence: int
-    turn: int | None
-    at: int
-    name: str
-    content: bytes
 
 
 class OpenTurn(Struct, frozen=True, kw_only=True):
@@ -431,6 +422,4 @@ def events_of(commit: SessionCommit) -> Sequence[NewEvent]:
 
 def last_event(commit: SessionCommit) -> Event:
     """Return the last event of a commit as readers get it."""
-    event = events_of(commit)[-1]
-    name = commit.state.session_id
-    return decode_event(encode_envelope(name, event.sequence, event.turn, event.at, event.content))
+    return decode_event(encode_envelopes(commit.state.session_id, events_of(commit)[-1:])[0])

@@ -4,7 +4,7 @@ Events are not the source of truth: without them no conversation is lost, becaus
 stored separately.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, get_args
@@ -337,19 +337,42 @@ def sequence_in(id_: str, session_id: SessionId) -> int | None:
     return bits & 0xFFFF_FFFF if bits >> 32 == own_bits else None
 
 
+class NewEvent(Struct, frozen=True, gc=False):
+    """An event to append, with its encoded payload; `at` is in microseconds."""
+
+    sequence: int
+    turn: int | None
+    at: int
+    name: str
+    content: bytes
+
+
 def encode_envelope(
     session_id: SessionId, sequence: int, turn: int | None, at: int, content: bytes
 ) -> bytes:
     """Return an encoded `Event` around an encoded payload; `at` is in microseconds."""
-    shown_turn = "null" if turn is None else turn
-    time = (_EPOCH + timedelta(0, 0, at)).isoformat()
-    id_ = event_id_at(session_id, sequence, at // 1000)
-    # Same bytes as `msgspec.json.encode(Event(…))`, without decoding the payload.
-    start = (
-        f'{{"id":"{id_}","session_id":"{session_id}",'
-        f'"sequence":{sequence},"turn":{shown_turn},"at":"{time}Z","payload":'
-    )
-    return start.encode() + content + b"}"
+    return encode_envelopes(session_id, (NewEvent(sequence, turn, at, "", content),))[0]
+
+
+def encode_envelopes(session_id: SessionId, events: Iterable[NewEvent]) -> list[bytes]:
+    """Return each event as an encoded `Event` around its encoded payload."""
+    own_bits = int(session_id[-12:], 16) & 0x3FF_FFFF_FFFF
+    envelopes = []
+    for event in events:
+        sequence, at = event.sequence, event.at
+        # The same as `event_id_at`: this runs for each event that is written or read.
+        start = f"{at // 1000 & 0xFFFF_FFFF_FFFF:012x}"
+        end = f"{1 << 63 | own_bits << 20 | sequence >> 12 & 0xF_FFFF:016x}"
+        id_ = f"{start[:8]}-{start[8:]}-7{sequence & 0xFFF:03x}-{end[:4]}-{end[4:]}"
+        turn = "null" if event.turn is None else event.turn
+        time = (_EPOCH + timedelta(0, 0, at)).isoformat()
+        # Same bytes as `msgspec.json.encode(Event(…))`, without decoding the payload.
+        head = (
+            f'{{"id":"{id_}","session_id":"{session_id}",'
+            f'"sequence":{sequence},"turn":{turn},"at":"{time}Z","payload":'
+        )
+        envelopes.append(head.encode() + event.content + b"}")
+    return envelopes
 
 
 # Naive, because the time is formatted with `Z` and not with an offset.

@@ -20,8 +20,9 @@ from holdfast.domain.sessions import SessionState
 from holdfast.domain.tokens import Caller
 from holdfast.http.metrics import Metrics
 from holdfast.http.responses import StreamWriter
+from holdfast.ports.system import Frame
 from holdfast.services.background_tasks import Background
-from holdfast.services.event_stream import BufferedEvent, EventBatch, Item, StreamReader, end_of
+from holdfast.services.event_stream import EventBatch, Item, StreamReader, end_of
 
 SSE_HEADERS: Final = {
     "cache-control": "no-cache, no-transform",
@@ -59,7 +60,7 @@ class FrameRenderer:
     Filtered events are sent as one gap, together with the next item.
     """
 
-    def __init__(self, frame: Callable[[BufferedEvent], bytes], resync: str) -> None:
+    def __init__(self, frame: Callable[[Frame], bytes], resync: str) -> None:
         """`frame` formats an event; `resync` is the URL at which pruned events can be read."""
         self._made = frame
         self._resync = resync
@@ -122,7 +123,7 @@ class StreamRequest:
     # The session state at the time the request was validated.
     head: SessionState
     # Formatters of the API in use: for an event, for a session status, and the URL for a resync.
-    frame: Callable[[BufferedEvent], bytes]
+    frame: Callable[[Frame], bytes]
     status_word: Callable[[SessionState], str]
     resync: str
     until_settled: bool = False

@@ -6,16 +6,46 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from holdfast.domain.events import Event, decode_event
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import Holder
 from holdfast.domain.sessions import SessionState
 
 
-class Frame(Struct, frozen=True):
-    """An event as sent to readers: its sequence number and its encoded envelope."""
+class Frame(Struct):
+    """An event as readers get it, shared by all of them; decoded lazily and at most once.
+
+    After `cool` only the envelope remains, because most readers are past the event by then.
+    """
 
     sequence: int
     envelope: bytes
+    decoded: Event | None = None
+    # Encodings per surface, cached so that a hundred readers cost one encoding.
+    forms: dict[str, bytes] | None = {}
+
+    @property
+    def event(self) -> Event:
+        """Return the event."""
+        if self.decoded is not None:
+            return self.decoded
+        event = decode_event(self.envelope)
+        if self.forms is not None:
+            self.decoded = event
+        return event
+
+    def form(self, name: str, make: "Callable[[Frame], bytes]") -> bytes:
+        """Return a surface's encoding of the event; cached until the event is cooled."""
+        if self.forms is None:
+            return make(self)
+        made = self.forms.get(name)
+        if made is None:
+            made = self.forms[name] = make(self)
+        return made
+
+    def cool(self) -> None:
+        """Drop the decoded event and all cached encodings."""
+        self.decoded = self.forms = None
 
 
 class Notification(Struct, frozen=True):

@@ -34,7 +34,6 @@ from holdfast.domain.events import (
     Event,
     Gap,
     StepDelta,
-    decode_event,
     name_of,
     require_names,
     sequence_in,
@@ -58,46 +57,7 @@ _UNREADABLE: Final = Internal(Code.INTERNAL, "The session's events cannot be rea
 BRIEF_MOST: Final = 100
 
 
-class BufferedEvent:
-    """One event shared by all readers of a buffer; decoded lazily and at most once.
-
-    After `cool` only the envelope remains, because most readers are past the event by then.
-    """
-
-    __slots__ = ("_event", "_forms", "envelope", "sequence")
-
-    def __init__(self, frame: Frame) -> None:
-        self.sequence = frame.sequence
-        self.envelope = frame.envelope
-        self._event: Event | None = None
-        # Encodings per surface, cached so that a hundred readers cost one encoding.
-        self._forms: dict[str, bytes] | None = {}
-
-    @property
-    def event(self) -> Event:
-        """Return the event."""
-        if self._event is not None:
-            return self._event
-        event = decode_event(self.envelope)
-        if self._forms is not None:
-            self._event = event
-        return event
-
-    def form(self, name: str, make: "Callable[[BufferedEvent], bytes]") -> bytes:
-        """Return a surface's encoding of the event; cached until the event is cooled."""
-        if self._forms is None:
-            return make(self)
-        made = self._forms.get(name)
-        if made is None:
-            made = self._forms[name] = make(self)
-        return made
-
-    def cool(self) -> None:
-        """Drop the decoded event and all cached encodings."""
-        self._event = self._forms = None
-
-
-Item = BufferedEvent | Gap
+Item = Frame | Gap
 
 
 class EventBatch(Struct, frozen=True):
@@ -164,7 +124,7 @@ class EventBuffer:
         frames = notification.frames
         if frames and frames[0].sequence == self.last + 1:
             self.head = notification.head
-            self.extend(list(map(BufferedEvent, frames)))
+            self.extend(frames)
         return not frames or frames[-1].sequence <= self.last
 
     def catch_up(self) -> None:
@@ -222,18 +182,18 @@ class EventBuffer:
             await waiter
         if cursor < self.base:
             return await self._past(cursor, limit)
-        return clipped(self._gulp(bisect_right(self._ends, cursor)), cursor), self.head
-
-    def _gulp(self, start: int) -> list[Item]:
-        before = self._totals[start] - _weight(self._items[start])
-        end = bisect_left(self._totals, before + GULP_BYTES, start)
-        return self._items[start : end + 1]
+        start = bisect_right(self._ends, cursor)
+        end = len(self._items)
+        if self._size > GULP_BYTES:
+            before = self._totals[start] - _weight(self._items[start])
+            end = bisect_left(self._totals, before + GULP_BYTES, start) + 1
+        return clipped(self._items[start:end], cursor), self.head
 
     def extend(self, items: Sequence[Item]) -> None:
         """Append the next items and wake the readers."""
         total = before = self._totals[-1] if self._totals else 0
         for item in items:
-            if isinstance(item, BufferedEvent):
+            if isinstance(item, Frame):
                 total += len(item.envelope)
                 self._ends.append(item.sequence)
             else:
@@ -266,7 +226,7 @@ class EventBuffer:
         edge = self._totals[-1] - GULP_BYTES
         while self._totals[self._cold] < edge:
             item = self._items[self._cold]
-            if isinstance(item, BufferedEvent):
+            if isinstance(item, Frame):
                 item.cool()
             self._cold += 1
 
@@ -364,7 +324,7 @@ def covered(frames: list[Frame], after: int, last: int) -> list[Item]:
     for frame in frames:
         if frame.sequence > after + 1:
             items.append(Gap(from_sequence=after + 1, to_sequence=frame.sequence - 1))
-        items.append(BufferedEvent(frame))
+        items.append(frame)
         after = frame.sequence
     if not frames and last > after:
         items.append(Gap(from_sequence=after + 1, to_sequence=last))
@@ -455,7 +415,7 @@ class Events(Background):
             frame = await tx.events.at(head, sequence)
             # A pruned event has no stored id to compare with, but its number is still a valid
             # cursor.
-            is_meant = frame is None or BufferedEvent(frame).event.id == event_id
+            is_meant = frame is None or frame.event.id == event_id
             return sequence if is_meant else None
 
         found = await self._store.read(read)
@@ -475,10 +435,14 @@ class Events(Background):
 
         With `until_settled` it ends when everything is read and no turn runs or waits.
         """
-        async with self.reader(owner, session_id, after=after) as reader:
+        tail, state = await self._enter(owner, session_id, after)
+        reader = StreamReader(tail, after, state)
+        try:
             while not (until_settled and reader.is_settled):
                 for item in await reader.read():
-                    yield item.event if isinstance(item, BufferedEvent) else item
+                    yield item.event if isinstance(item, Frame) else item
+        finally:
+            self._leave(state.key, tail)
 
     async def require(self, owner: Owner, session_id: SessionId, *, after: int) -> SessionState:
         """Return the session state, or refuse a cursor at which no reader can begin."""
@@ -497,6 +461,16 @@ class Events(Background):
 
         `head` is the result of a recent `require` for this cursor.
         """
+        tail, state = await self._enter(owner, session_id, after, head)
+        try:
+            yield StreamReader(tail, after, state)
+        finally:
+            self._leave(state.key, tail)
+
+    async def _enter(
+        self, owner: Owner, session_id: SessionId, after: int, head: SessionState | None = None
+    ) -> tuple[EventBuffer, SessionState]:
+        """Return the buffer of a session for one more reader, which must leave it."""
         rings = self._doorbell.rings
         is_old = head is not None
         state, items = (
@@ -513,10 +487,7 @@ class Events(Background):
             if is_old or tail.last < state.events or self._doorbell.rings != rings:
                 tail.catch_up()
         tail.readers += 1
-        try:
-            yield StreamReader(tail, after, state)
-        finally:
-            self._leave(state.key, tail)
+        return tail, state
 
     def _join(self, head: SessionState, after: int, items: Sequence[Item]) -> EventBuffer:
         tail = EventBuffer(self._store, head, after, start=self.start, catch_ups=self._catch_ups)
@@ -576,18 +547,18 @@ async def _matching(
             looked_at += 1
             if _is_wanted(item, types):
                 found.append(_shown(item))
-                size += len(item.envelope) if isinstance(item, BufferedEvent) else 0
+                size += len(item.envelope) if isinstance(item, Frame) else 0
                 if len(found) == limit or size > PAGE_BYTES:
                     return found, after
     return found, after
 
 
 def _is_wanted(item: Item, types: Collection[str]) -> bool:
-    if isinstance(item, BufferedEvent):
+    if isinstance(item, Frame):
         return name_of(item.event.payload) in types
     # Only deltas are pruned early, so such a gap contains no other type.
     return item.reason != PRUNED or _DELTA in types
 
 
 def _shown(item: Item) -> Event | Gap:
-    return item.event if isinstance(item, BufferedEvent) else item
+    return item.event if isinstance(item, Frame) else item

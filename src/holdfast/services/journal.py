@@ -24,7 +24,7 @@ from holdfast.domain.commits import (
 )
 from holdfast.domain.drafts import Draft
 from holdfast.domain.errors import Code, Conflict, Internal, NotFound
-from holdfast.domain.events import Channel, StepDelta, StepStarted, encode_envelope, name_of
+from holdfast.domain.events import Channel, StepDelta, StepStarted, encode_envelopes, name_of
 from holdfast.domain.ids import CallId, Owner, SessionId, SessionKey
 from holdfast.domain.leases import Lease
 from holdfast.domain.messages import Message
@@ -467,17 +467,10 @@ def stale_etag() -> Conflict:
 
 def describe(commit: SessionCommit) -> Notification:
     """Return a commit as a notification for readers that are up to date."""
-    name = commit.state.session_id
-    return Notification(
-        commit.state,
-        [
-            Frame(
-                event.sequence,
-                encode_envelope(name, event.sequence, event.turn, event.at, event.content),
-            )
-            for event in events_of(commit)
-        ],
-    )
+    events = events_of(commit)
+    envelopes = encode_envelopes(commit.state.session_id, events)
+    sequences = [event.sequence for event in events]
+    return Notification(commit.state, list(map(Frame, sequences, envelopes)))
 
 
 async def add_tools(tx: Tx, key: SessionKey, names: Iterable[str]) -> None:

@@ -20,7 +20,7 @@ from holdfast.http.routing import (
     session_routes,
 )
 from holdfast.http.sse import SSE_HEADERS, StreamRequest, event_frames
-from holdfast.services.event_stream import BufferedEvent
+from holdfast.ports.system import Frame
 from holdfast.wire.errors import as_query_errors, invalid_query
 from holdfast.wire.events import (
     Deltas,
@@ -176,7 +176,7 @@ async def events(request: RouteRequest[EventsQuery, None]) -> Response | StreamR
     return StreamResponse(run=stream.run, headers=SSE_HEADERS)
 
 
-def _frame_builder(query: EventsQuery) -> Callable[[BufferedEvent], bytes]:
+def _frame_builder(query: EventsQuery) -> Callable[[Frame], bytes]:
     if query.types:
         return _filtered_frames(query)
     if query.words is Words.INTERNAL:
@@ -184,11 +184,11 @@ def _frame_builder(query: EventsQuery) -> Callable[[BufferedEvent], bytes]:
     return _SHARED_FRAMES[query.deltas]
 
 
-def _filtered_frames(query: EventsQuery) -> Callable[[BufferedEvent], bytes]:
+def _filtered_frames(query: EventsQuery) -> Callable[[Frame], bytes]:
     """Return the frames of the wanted event types; filtered ones are sent as a gap."""
     names, forms = wanted_types(query), form_builder(query)
 
-    def frame(item: BufferedEvent) -> bytes:
+    def frame(item: Frame) -> bytes:
         if not has_type(item.event, names):
             return b""
         if query.words is Words.INTERNAL:
@@ -198,22 +198,22 @@ def _filtered_frames(query: EventsQuery) -> Callable[[BufferedEvent], bytes]:
     return frame
 
 
-def stored_event_frame(item: BufferedEvent) -> bytes:
+def stored_event_frame(item: Frame) -> bytes:
     """Return the frame of an event in the internal format."""
     return item.form(Words.INTERNAL, _encode_stored_event)
 
 
-def _encode_stored_event(item: BufferedEvent) -> bytes:
+def _encode_stored_event(item: Frame) -> bytes:
     # Not the stored encoding: it omits zero values, and not every reader knows the defaults.
     return event_frames(item.sequence, [(name_of(item.event.payload), encode_json(item.event))])
 
 
-def shared_frame(item: BufferedEvent, deltas: Deltas) -> bytes:
+def shared_frame(item: Frame, deltas: Deltas) -> bytes:
     """Return the frames of an event; formatted once for all readers with the same options."""
     return item.form(deltas, _MAKERS[deltas])
 
 
-def _encode_frames(item: BufferedEvent, deltas: Deltas) -> bytes:
+def _encode_frames(item: Frame, deltas: Deltas) -> bytes:
     return _frame_forms(item.sequence, event_forms(item.event, deltas))
 
 
