@@ -1,8 +1,7 @@
 """Coalescing, on a clock that jumps: when pieces come, what is in them, and how it all ends."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.events import Channel
+from holdfast.engine.cancellation import CancelledItselfError
 from holdfast.engine.streaming import DeltaPiece, Gathered, coalesce
 from holdfast.ports.llm import (
     CallArguments,
@@ -50,9 +50,14 @@ async def timed(*script: Timed) -> list[tuple[int, tuple[Gathered, ...]]]:
     """Return what came, each with the milliseconds at which it came."""
     clock = asyncio.get_running_loop()
     start = clock.time()
-    return [
-        (round((clock.time() - start) * 1000), items) async for items in coalesce(provider(*script))
-    ]
+    heard: list[tuple[int, tuple[Gathered, ...]]] = []
+
+    async def write(items: tuple[Gathered, ...]) -> bool:
+        heard.append((round((clock.time() - start) * 1000), items))
+        return False
+
+    assert await coalesce(provider(*script), write) is None
+    return heard
 
 
 def say(text: str) -> TextDelta:
@@ -176,17 +181,30 @@ async def test_what_no_row_can_hold_is_replaced_and_halves_find_each_other() -> 
     assert await timed(*script) == [(0, (text(0, "a\ufffdb😀\ufffdü"), STOP))]
 
 
-async def test_an_error_is_raised_after_the_text_before_it() -> None:
-    heard: list[tuple[Gathered, ...]] = []
+class Pieces:
+    """Takes what is written, and stops the stream after so many batches, if it is told to."""
 
-    async def hear() -> None:
-        async for items in coalesce(provider(say("a"), ValueError("broken wire"))):
-            heard.append(items)
+    def __init__(self, *, most: int = 1_000, seconds: float = 0, error: Exception | None = None):
+        self.heard: list[tuple[Gathered, ...]] = []
+        self._most = most
+        self._seconds = seconds
+        self._error = error
 
-    with pytest.raises(ValueError, match="broken wire"):
-        await hear()
+    async def write(self, items: tuple[Gathered, ...]) -> bool:
+        self.heard.append(items)
+        await asyncio.sleep(self._seconds)
+        if self._error is not None:
+            raise self._error
+        return len(self.heard) >= self._most
 
-    assert heard == [(text(0, "a"),)]
+
+async def test_an_error_is_returned_after_the_text_before_it() -> None:
+    pieces = Pieces()
+
+    error = await coalesce(provider(say("a"), ValueError("broken wire")), pieces.write)
+
+    assert str(error) == "broken wire"
+    assert pieces.heard == [(text(0, "a"),)]
 
 
 class Watched:
@@ -217,84 +235,124 @@ class Watched:
             self.closings.append("closed")
 
 
-async def test_closing_the_generator_closes_a_provider_that_waits() -> None:
+async def test_a_failed_write_ends_a_provider_that_waits() -> None:
     watched = Watched(say("a"), 1000.0)
+    me = asyncio.current_task()
 
-    async with aclosing(coalesce(watched.stream())) as gathered:
-        first = await anext(gathered)
+    with pytest.raises(OSError, match="disk"):
+        await coalesce(watched.stream(), Pieces(error=OSError("disk")).write)
 
-    assert (first, watched.closings) == ((text(0, "a"),), ["CancelledError", "closed"])
+    assert watched.closings == ["CancelledError", "closed"]
+    assert me is not None
+    assert me.cancelling() == 0
 
 
-async def test_closing_the_generator_closes_a_provider_that_waits_for_room() -> None:
+async def test_a_failed_write_ends_a_provider_that_waits_for_room() -> None:
     watched = Watched(*[say("x" * 256)] * 5)
 
-    async with aclosing(coalesce(watched.stream())) as gathered:
-        await anext(gathered)
-        await asyncio.sleep(1)
+    with pytest.raises(OSError, match="disk"):
+        await coalesce(watched.stream(), Pieces(seconds=1, error=OSError("disk")).write)
 
     assert (watched.asked, watched.closings) == (2, ["GeneratorExit", "closed"])
 
 
-async def test_closing_before_the_first_piece_asks_the_provider_nothing() -> None:
-    watched = Watched(say("a"))
+async def test_a_failed_write_ends_a_provider_that_ignores_cancellation() -> None:
+    async def stubborn() -> AsyncGenerator[LlmDelta, None]:
+        yield say("a")
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            yield say("b")
+            raise AssertionError("it was asked again") from None
 
-    async with aclosing(coalesce(watched.stream())):
-        pass
+    with pytest.raises(OSError, match="disk"):
+        await coalesce(stubborn(), Pieces(error=OSError("disk")).write)
 
-    assert (watched.asked, watched.closings) == (0, [])
+
+async def test_a_reader_that_has_enough_asks_the_provider_no_more() -> None:
+    watched = Watched(*[say("x" * 256)] * 5)
+    pieces = Pieces(most=1)
+
+    await coalesce(watched.stream(), pieces.write)
+
+    assert (len(pieces.heard), watched.asked) == (1, 2)
+    assert watched.closings == ["GeneratorExit", "closed"]
 
 
 async def test_cancelling_the_reader_closes_the_provider() -> None:
     watched = Watched(say("a"), 1000.0)
-    heard: list[Sequence[Gathered]] = []
+    pieces = Pieces()
 
-    async def read() -> None:
-        async with aclosing(coalesce(watched.stream())) as gathered:
-            async for items in gathered:
-                heard.append(items)
-
-    reader = asyncio.create_task(read())
+    reader = asyncio.create_task(coalesce(watched.stream(), pieces.write))
     await asyncio.sleep(1)
     reader.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reader
 
-    assert (heard, watched.closings) == ([(text(0, "a"),)], ["CancelledError", "closed"])
+    assert (pieces.heard, watched.closings) == ([(text(0, "a"),)], ["CancelledError", "closed"])
 
 
-async def test_a_provider_that_fails_while_it_is_closed_disturbs_nobody() -> None:
+async def test_a_cancelled_reader_stays_cancelled_although_its_write_fails() -> None:
+    watched = Watched(say("a"), 1000.0)
+
+    reader = asyncio.create_task(
+        coalesce(watched.stream(), Pieces(seconds=1, error=OSError("disk")).write)
+    )
+    await asyncio.sleep(0.5)
+    reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+
+    assert watched.closings == ["CancelledError", "closed"]
+
+
+async def test_a_provider_that_cancels_itself_has_failed() -> None:
+    async def confused() -> AsyncGenerator[LlmDelta, None]:
+        yield say("a")
+        raise asyncio.CancelledError
+
+    error = await coalesce(confused(), Pieces().write)
+
+    assert isinstance(error, CancelledItselfError)
+
+
+async def test_a_provider_that_fails_while_it_is_closed_disturbs_no_reader() -> None:
     async def clumsy() -> AsyncGenerator[LlmDelta, None]:
         try:
             yield say("a")
-            await asyncio.sleep(1000)
+            yield STOP
         finally:
             raise OSError("could not close")
 
-    async with aclosing(coalesce(clumsy())) as gathered:
-        first = await anext(gathered)
+    pieces = Pieces()
 
-    assert first == (text(0, "a"),)
+    assert await coalesce(clumsy(), pieces.write) is None
+    assert pieces.heard == [(text(0, "a"), STOP)]
 
 
 async def test_a_provider_lives_in_one_task_and_ends_there() -> None:
     watched = Watched(say("a"), 0.1, say("b"), 0.1, say("c"))
+    pieces = Pieces()
 
-    pieces = [items async for items in coalesce(watched.stream())]
+    await coalesce(watched.stream(), pieces.write)
 
-    assert pieces == [(text(0, "a"),), (text(1, "b"),), (text(2, "c"),)]
+    assert pieces.heard == [(text(0, "a"),), (text(1, "b"),), (text(2, "c"),)]
     assert (len(watched.tasks), watched.closings) == (1, ["closed"])
 
 
 async def test_a_slow_reader_holds_the_provider_back_and_loses_nothing() -> None:
     watched = Watched(*[say("x" * 100)] * 30)
-    asked, heard = [], ""
+    asked: list[int] = []
+    heard = ""
 
-    async with aclosing(coalesce(watched.stream())) as gathered:
-        async for items in gathered:
-            heard += "".join(item.text for item in items if isinstance(item, DeltaPiece))
-            await asyncio.sleep(1)
-            asked.append(watched.asked)
+    async def write(items: tuple[Gathered, ...]) -> bool:
+        nonlocal heard
+        heard += "".join(item.text for item in items if isinstance(item, DeltaPiece))
+        await asyncio.sleep(1)
+        asked.append(watched.asked)
+        return False
+
+    await coalesce(watched.stream(), write)
 
     assert heard == "x" * 3000
     assert asked == [6, 9, 12, 15, 18, 21, 24, 27, 30, 30]
@@ -332,4 +390,7 @@ async def test_two_thousand_deltas_become_forty_batches() -> None:
             yield say("word ")
         yield STOP
 
-    assert len([items async for items in coalesce(chatty())]) == 40
+    pieces = Pieces()
+    await coalesce(chatty(), pieces.write)
+
+    assert len(pieces.heard) == 40

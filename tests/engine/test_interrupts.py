@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -264,10 +264,15 @@ async def test_a_provider_that_does_not_listen_is_not_listened_to() -> None:
         while True:
             yield TextDelta(text="b" * 300)
 
+    async def write(_: object) -> bool:
+        return False
+
     async with asyncio.timeout(10):
-        async with aclosing(coalesce(deaf())) as gathered:
-            await anext(gathered)
-            await reached.reached()
+        reader = asyncio.create_task(coalesce(deaf(), write))
+        await reached.reached()
+        reader.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reader
 
 
 async def test_a_provider_that_cancels_itself_has_failed_and_the_turn_goes_on() -> None:

@@ -1,10 +1,10 @@
 """Stream one model request to its end; coalesces deltas before they are written."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from math import inf
-from typing import Final
+from typing import Any, Final, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.domain.events import Channel, StepDelta
 from holdfast.domain.ids import MessageId
 from holdfast.domain.text import storable
-from holdfast.engine.cancellation import clear_cancellation
+from holdfast.engine.cancellation import CancelledItselfError
 from holdfast.ports.llm import (
     CallArguments,
     CallEnded,
@@ -29,6 +29,7 @@ from holdfast.ports.llm import (
 )
 from holdfast.ports.runtime import Emit
 
+log = logging.getLogger("holdfast.engine")
 PAUSE: Final = 0.05
 ENOUGH: Final = 256
 _CHANNELS: Final = tuple(Channel)
@@ -46,69 +47,73 @@ Gathered = DeltaPiece | ReasoningEnded | CallStarted | CallArguments | CallEnded
 _Other = ReasoningEnded | CallStarted | CallArguments | CallEnded | Stopped | Failed
 
 
-async def coalesce(
-    stream: AsyncGenerator[LlmDelta, None],
-) -> AsyncGenerator[tuple[Gathered, ...], None]:
-    """Yield buffered items in order, up to and including the first `Stopped` or `Failed`.
+# Receives buffered items in order; returns whether it has enough.
+Write = Callable[[tuple[Gathered, ...]], Awaitable[bool]]
 
-    An exception of the stream is raised after everything before it was yielded. Closing this
-    generator closes the stream. Uses the clock of the event loop.
+
+async def coalesce(stream: AsyncGenerator[LlmDelta, None], write: Write) -> Exception | None:
+    """Read a stream up to and including the first `Stopped` or `Failed`; write it in batches.
+
+    Returns the exception of the stream, after everything before it was written; raises what `write`
+    raises. Uses the clock of the event loop.
     """
-    gathering = _Gathering()
-    # One task for the whole stream: its resources must be closed by the task that opened them.
-    pump = asyncio.create_task(_fill(gathering, stream))
+    gathering = _Gathering(write)
+    error: Exception | None = None
     try:
-        is_over = False
-        while not is_over:
-            await gathering.due.wait()
-            is_over = gathering.is_over
-            if items := gathering.take():
-                yield items
-        await clear_cancellation(pump)
-    finally:
-        gathering.is_left = True
-        if not pump.done():
-            pump.cancel()
-            await asyncio.gather(pump, return_exceptions=True)
-
-
-async def _fill(gathering: "_Gathering", stream: AsyncGenerator[LlmDelta, None]) -> None:
-    try:
-        # Close it also after the last item or an early exit: it may hold a socket.
-        async with aclosing(stream):
+        # In this task from beginning to end: a stream must be closed by the task that opened it.
+        try:
             async for delta in stream:
                 is_full = gathering.add(delta)
-                # Also when the reader has left and the provider has not noticed the cancellation.
-                if isinstance(delta, Stopped | Failed) or gathering.is_left:
+                if isinstance(delta, Stopped | Failed):
                     break
                 # Back-pressure: the provider waits for the disk, so the buffer stays bounded.
                 if is_full:
-                    await gathering.room.wait()
+                    await gathering.make_room()
+                # A cancellation may have been swallowed by the provider.
+                if gathering.is_left():
+                    break
+        except asyncio.CancelledError:
+            error = CancelledItselfError()
+        except Exception as raised:  # noqa: BLE001 — a failure of this step, not of the caller
+            error = raised
+        finally:
+            gathering.is_reading = False
+            # Also after the last item or an early exit: it may hold a socket.
+            try:
+                await stream.aclose()
+            except Exception:
+                # The answer is complete, or has failed already.
+                log.debug("a provider's stream failed while it was closed", exc_info=True)
+        await gathering.finish()
     finally:
-        gathering.is_over = True
-        gathering.due_at_once()
+        await gathering.close()
+    return error
 
 
 class _Gathering:
-    """Buffer of items that were not taken yet; at most one timer is pending."""
+    """Buffer of items that were not written yet; at most one timer and one write are pending.
 
-    def __init__(self) -> None:
-        self.due = asyncio.Event()
-        self.room = asyncio.Event()
-        self.is_over = False
-        self.is_left = False
+    Writes run beside the reader in a task, because the provider may stall; the last one does not.
+    """
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
         self._loop = asyncio.get_running_loop()
+        self._reader = cast("asyncio.Task[Any]", asyncio.current_task())
         self._not_before = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._failure: BaseException | None = None
+        # Whether the reader awaits the provider, which only a cancellation can end.
+        self.is_reading = True
+        self._is_due = False
+        self._has_enough = False
         self._offsets = dict.fromkeys(_CHANNELS, 0)
         self._items: list[tuple[Channel, list[str]] | _Other] = []
         self._size = 0
 
     def add(self, delta: LlmDelta) -> bool:
-        """Append a delta; return whether the stream has to wait until the reader takes items.
-
-        The reader is woken when the buffer is full or the timer fires.
-        """
+        """Append a delta; return whether the stream has to wait until items are written."""
         if isinstance(delta, TextDelta):
             self._add_text(Channel.TEXT, delta.text)
         elif isinstance(delta, ReasoningDelta):
@@ -117,34 +122,81 @@ class _Gathering:
             self._items.append(delta)
             self._size += 1
         if self._size >= ENOUGH:
-            self.room.clear()
-            self.due_at_once()
             return True
         if self._timer is None and self._items:
             # A time in the past fires immediately, but after all deltas that are already available.
-            self._timer = self._loop.call_at(self._not_before, self.due.set)
+            self._timer = self._loop.call_at(self._not_before, self._begin_write)
         return False
 
-    def take(self) -> tuple[Gathered, ...]:
+    def is_left(self) -> bool:
+        """Return whether nothing more is to be read."""
+        is_over = self._has_enough or self._failure is not None
+        return is_over or self._reader.cancelling() > 0
+
+    async def make_room(self) -> None:
+        """Start to write the items, after those that are being written."""
+        self.is_reading = False
+        if self._writing is not None:
+            await asyncio.wait((self._writing,))
+        self.is_reading = True
+        if self._size >= ENOUGH:
+            self._begin_write()
+
+    async def finish(self) -> None:
+        """Write the rest; raise instead if the reader was cancelled, or a write failed."""
+        # The cancellation by a failed write is taken back; any other one passes.
+        if self._reader.cancelling() and (self._failure is None or self._reader.uncancel()):
+            raise asyncio.CancelledError
+        while self._writing is not None:
+            await asyncio.wait((self._writing,))
+        if self._failure is not None:
+            raise self._failure
+        if self._items and not self._has_enough:
+            await self._write(self._take())
+
+    async def close(self) -> None:
+        """Stop the timer and a write that is still pending."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._writing is not None:
+            self._writing.cancel()
+            await asyncio.gather(self._writing, return_exceptions=True)
+
+    def _begin_write(self) -> None:
+        if self._has_enough or self._failure is not None:
+            return
+        if self._writing is None:
+            self._writing = self._loop.create_task(self._write_batch(self._take()))
+        else:
+            # Follows the one that is in progress.
+            self._is_due = True
+
+    async def _write_batch(self, items: tuple[Gathered, ...]) -> None:
+        try:
+            self._has_enough = await self._write(items)
+        # Raised by `finish`.
+        except BaseException as error:  # noqa: BLE001
+            self._failure = error
+            # The provider may stall for minutes; nothing it sends can be written.
+            if self.is_reading:
+                self._reader.cancel()
+        self._writing = None
+        if self._is_due:
+            self._begin_write()
+
+    def _take(self) -> tuple[Gathered, ...]:
         """Return all buffered items and make room."""
-        self.due.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._is_due = False
         items = tuple(
             [self._piece(*item) if isinstance(item, tuple) else item for item in self._items]
         )
         self._items = []
         self._size = 0
         self._not_before = self._loop.time() + PAUSE
-        self.room.set()
         return items
-
-    def due_at_once(self) -> None:
-        """Wake the reader without waiting for the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self.due.set()
 
     def _add_text(self, channel: Channel, text: str) -> None:
         if not text:
@@ -197,24 +249,26 @@ async def ask(
 ) -> ModelAnswer:
     """Send a request and emit its deltas while the model streams; raises only what `emit` does."""
     hearing = _Hearing(step, message_id)
+
+    async def write(items: tuple[Gathered, ...]) -> bool:
+        try:
+            deltas = hearing.hear(items)
+        # Any exception of an adapter is a failure of this step, not of the caller.
+        except Exception as error:  # noqa: BLE001
+            hearing.fail(error)
+            return True
+        # Deltas that arrive with the end are written with it, which saves one transaction.
+        if deltas and hearing.end is None:
+            await emit(deltas)
+        return hearing.has_enough
+
     try:
-        gathered = coalesce(llm.stream(request))
-    # Any exception of an adapter is a failure of this step, not of the caller.
+        stream = llm.stream(request)
+    # As above.
     except Exception as error:  # noqa: BLE001
         return hearing.fail(error)
-    async with aclosing(gathered):
-        while not hearing.has_enough:
-            try:
-                deltas = hearing.hear(await anext(gathered))
-            except StopAsyncIteration:
-                break
-            # As above; an exception of `emit` is the caller's and passes.
-            except Exception as error:  # noqa: BLE001
-                return hearing.fail(error)
-            # Deltas that arrive with the end are written with it, which saves one transaction.
-            if deltas and hearing.end is None:
-                await emit(deltas)
-    return hearing.answer()
+    broken = await coalesce(stream, write)
+    return hearing.answer() if broken is None else hearing.fail(broken)
 
 
 _BROKEN_OFF = Failed(

@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from pathlib import Path
@@ -308,18 +308,22 @@ def _choose_step(script: Script, request: LlmRequest) -> ScriptedStep:
     raise script_error(request.model.name, f"step {request.ordinal}", problem)
 
 
-def _deltas(step: ScriptedStep, request: LlmRequest) -> Iterator[LlmDelta]:
-    for word in split_words(step.reasoning):
-        yield ReasoningDelta(text=word)
+def _deltas(step: ScriptedStep, request: LlmRequest) -> list[LlmDelta]:
+    deltas: list[LlmDelta] = []
     if step.reasoning:
-        yield ReasoningEnded()
-    for piece in split_pieces(step.text, step.chunks) if step.chunks else split_words(step.text):
-        yield TextDelta(text=piece)
-    yield from _calls(step, request)
-    yield _end(step, request)
+        deltas += [ReasoningDelta(text=word) for word in split_words(step.reasoning)]
+        deltas.append(ReasoningEnded())
+    if step.text:
+        pieces = split_pieces(step.text, step.chunks) if step.chunks else split_words(step.text)
+        deltas += [TextDelta(text=piece) for piece in pieces]
+    if step.tool_calls:
+        deltas += _calls(step, request)
+    deltas.append(_end(step, request))
+    return deltas
 
 
-def _calls(step: ScriptedStep, request: LlmRequest) -> Iterator[LlmDelta]:
+def _calls(step: ScriptedStep, request: LlmRequest) -> list[LlmDelta]:
+    deltas: list[LlmDelta] = []
     has_names = any(call.id is not None for call in step.tool_calls)
     said = request.messages if has_names else ()
     taken = {call.id for message in said for call in message.calls}
@@ -328,9 +332,10 @@ def _calls(step: ScriptedStep, request: LlmRequest) -> Iterator[LlmDelta]:
         # A repeated step repeats its call ids, but ids must be unique in a session.
         call_id = made if call.id is None or call.id in taken else call.id
         taken.add(call_id)
-        yield CallStarted(id=call_id, name=call.name)
-        yield CallArguments(id=call_id, text=_argument_text(call.arguments))
-        yield CallEnded(id=call_id)
+        deltas.append(CallStarted(id=call_id, name=call.name))
+        deltas.append(CallArguments(id=call_id, text=_argument_text(call.arguments)))
+        deltas.append(CallEnded(id=call_id))
+    return deltas
 
 
 def _end(step: ScriptedStep, request: LlmRequest) -> LlmDelta:
