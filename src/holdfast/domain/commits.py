@@ -60,7 +60,7 @@ from holdfast.domain.messages import (
     encode_parts,
     link,
 )
-from holdfast.domain.secrets import Scrubber
+from holdfast.domain.secrets import Scrubber, mask_json
 from holdfast.domain.sessions import SessionState
 from holdfast.domain.time import instant
 from holdfast.domain.tools import Effect
@@ -217,7 +217,7 @@ class CommitBuilder:
 
     def add_message(self, draft: MessageDraft, turn: int) -> Message:
         """Add a message row; it also takes an event number, because it is its own event."""
-        at = self.tick()
+        at = self._last = max(self._now, self._last + 1)
         encoded = encode_parts(draft.parts)
         content = self._scrubber.clean_json(encoded)
         # The scrubber returns the same object if nothing matched, which saves decoding it again.
@@ -255,7 +255,9 @@ class CommitBuilder:
             raise Internal(
                 Code.INTERNAL, f"{type(payload).__name__} is neither an event nor a row."
             )
-        at = self.tick() if touch else max(self._now, self._last)
+        at = max(self._now, self._last + touch)
+        if touch:
+            self._last = at
         if isinstance(payload, ToolStarted):
             self._advance(payload.call_id, lambda call: calls.start_call(call, at=instant(at)))
         elif isinstance(payload, ToolEnded):
@@ -269,7 +271,7 @@ class CommitBuilder:
             content = self._scrubber.clean_json(content)
             # Deltas are not masked by pattern, because they must add up to the stored row.
             if not isinstance(payload, StepDelta):
-                content = self._scrubber.mask(content)
+                content = mask_json(content)
         sequence = self.state.events + 1
         self._events.append(NewEvent(sequence, turn or None, at, name, content))
         self.state = replace(self.state, events=sequence)
@@ -383,8 +385,9 @@ class CommitBuilder:
     def _add_cost(self, draft: CostDraft, turn: int) -> None:
         """Add a request to the ledger."""
         # A request recorded both before and after a crash is counted once.
-        if any(entry.request_id == draft.request_id for entry in self.costs()):
-            return
+        for entry in self.costs():
+            if entry.request_id == draft.request_id:
+                return
         entry = draft.entry(self.state.session_id, turn, instant(self.tick()))
         self._costs.append(entry)
         state = self.state

@@ -485,7 +485,7 @@ def encode_stored(payload: Payload) -> bytes:
                 )
             )
         case _:
-            return encode_payload(payload)
+            return _encoder.encode(payload)
 
 
 def _kept(usage: Usage) -> KeptUsage:

@@ -193,10 +193,12 @@ def mask_text(text: str) -> str:
 def mask_json(encoded: bytes) -> bytes:
     """Return JSON with its credentials masked, still valid; the same object if there are none."""
     lowered = encoded.lower().decode("latin-1")
-    present = [mark for mark in _MARKS if mark in lowered]
-    if not present:
+    for mark in _MARKS:
+        if mark in lowered:
+            break
+    else:
         return encoded
-    marked = sorted(at for mark in present for at in _places(mark, lowered))
+    marked = sorted(at for mark in _MARKS for at in _places(mark, lowered))
     pieces: list[bytes] = []
     done, named_until = 0, -1
     # Replace string by string, so that the JSON around each one stays valid.

@@ -191,7 +191,8 @@ class Conversation:
 
     def speak(self, rows: Sequence[Message]) -> None:
         """Append whole turns in order."""
-        self.answered()
+        if self._calls:
+            self._close()
         self._results = _results(rows)
         for row in rows:
             self._row(row)
@@ -206,8 +207,8 @@ class Conversation:
         for part in row.parts:
             if isinstance(part, ToolCall):
                 self.call(part, self._thoughts.get(row.id, ()))
-            elif isinstance(part, ToolResult):
-                self.answered()
+            elif isinstance(part, ToolResult) and self._calls:
+                self._close()
             elif isinstance(part, Notice) and part.code in CLOSING:
                 self.user(REMARKS[part.code])
             elif isinstance(part, Notice) and part.code in _FOR_MODEL:
@@ -237,7 +238,8 @@ class Conversation:
 
     def assistant(self, text: str, reasoning: Sequence[LlmReasoning] = ()) -> None:
         # Text after calls belongs to the next step, so their results must come first.
-        self.answered()
+        if self._calls:
+            self._close()
         # Some providers refuse blank text; blanks covered by a reasoning signature must stay.
         words = text if text.strip() or reasoning else ""
         self._thinking.extend(reasoning)
@@ -249,10 +251,6 @@ class Conversation:
         self._thinking.extend(reasoning)
         self._pass_to("assistant")
         self._calls.append(call)
-
-    def answered(self) -> None:
-        if self._calls:
-            self._close()
 
     def finished(self) -> tuple[LlmMessage, ...]:
         self._close()
@@ -326,7 +324,7 @@ class ProjectionCache:
     """Same result as `project`; reuses the projection of earlier turns."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, Conversation] = OrderedDict()
+        self._kept: OrderedDict[bytes, Conversation] = OrderedDict()
 
     def project(
         self,
@@ -339,15 +337,15 @@ class ProjectionCache:
         """Return the messages of a request in that turn."""
         now = _start_of(history, turn, len(history))
         # The row hash is the cache key; a row that is not stored yet has none.
-        if window is not None or (now and not history[now - 1].hash):
+        if window is not None or (now and not history[now - 1].chain):
             return project(history, turn=turn, window=window, thoughts=thoughts)
         # A later step of the same turn hits the entry of the first one.
-        known = self._kept.get(history[now - 1].hash) if now else None
+        known = self._kept.get(history[now - 1].chain) if now else None
         settled = known or self._settled(history, turn, now)
         if settled is None:
             return project(history, turn=turn, thoughts=thoughts)
         if now:
-            self._keep(history[now - 1].hash, settled)
+            self._keep(history[now - 1].chain, settled)
         conversation = settled.copy(thoughts)
         conversation.speak(project_message(history[now:], turn=turn))
         return conversation.finished()
@@ -355,7 +353,7 @@ class ProjectionCache:
     def _settled(self, history: Sequence[Message], turn: int, end: int) -> Conversation | None:
         """Return the projection of earlier turns; `None` if it needs the whole history."""
         start = _start_of(history, turn - 1, end)
-        known = self._kept.pop(history[start - 1].hash, None) if start else Conversation()
+        known = self._kept.pop(history[start - 1].chain, None) if start else Conversation()
         rest = history[start if known else 0 : end]
         if _needs_the_rest(rest, turn):
             return None
@@ -363,7 +361,7 @@ class ProjectionCache:
         conversation.speak(project_message(rest, turn=turn))
         return conversation
 
-    def _keep(self, last: str, settled: Conversation) -> None:
+    def _keep(self, last: bytes, settled: Conversation) -> None:
         self._kept[last] = settled
         while len(self._kept) > KEPT_MOST:
             self._kept.popitem(last=False)

@@ -63,14 +63,11 @@ async def coalesce(stream: AsyncGenerator[LlmDelta, None], write: Write) -> Exce
         # In this task from beginning to end: a stream must be closed by the task that opened it.
         try:
             async for delta in stream:
-                is_full = gathering.add(delta)
+                is_to_wait = gathering.add(delta)
                 if isinstance(delta, Stopped | Failed):
                     break
                 # Back-pressure: the provider waits for the disk, so the buffer stays bounded.
-                if is_full:
-                    await gathering.make_room()
-                # A cancellation may have been swallowed by the provider.
-                if gathering.is_left():
+                if is_to_wait and not await gathering.make_room():
                     break
         except asyncio.CancelledError:
             error = CancelledItselfError()
@@ -113,7 +110,7 @@ class _Gathering:
         self._size = 0
 
     def add(self, delta: LlmDelta) -> bool:
-        """Append a delta; return whether the stream has to wait until items are written."""
+        """Append a delta; return whether the stream has to wait, or nothing more is read."""
         if isinstance(delta, TextDelta):
             self._add_text(Channel.TEXT, delta.text)
         elif isinstance(delta, ReasoningDelta):
@@ -126,21 +123,22 @@ class _Gathering:
         if self._timer is None and self._items:
             # A time in the past fires immediately, but after all deltas that are already available.
             self._timer = self._loop.call_at(self._not_before, self._begin_write)
-        return False
+        # A cancellation may have been swallowed by the provider.
+        return self._has_enough or self._reader.cancelling() > 0
 
-    def is_left(self) -> bool:
-        """Return whether nothing more is to be read."""
-        is_over = self._has_enough or self._failure is not None
-        return is_over or self._reader.cancelling() > 0
+    async def make_room(self) -> bool:
+        """Start to write the items, after those that are being written.
 
-    async def make_room(self) -> None:
-        """Start to write the items, after those that are being written."""
+        Return whether more is to be read.
+        """
         self.is_reading = False
         if self._writing is not None:
             await asyncio.wait((self._writing,))
         self.is_reading = True
         if self._size >= ENOUGH:
             self._begin_write()
+        is_over = self._has_enough or self._failure is not None
+        return not is_over and not self._reader.cancelling()
 
     async def finish(self) -> None:
         """Write the rest; raise instead if the reader was cancelled, or a write failed."""

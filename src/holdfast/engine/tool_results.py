@@ -213,7 +213,9 @@ def _fits(value: Any) -> bool:
     texts = value.values() if isinstance(value, dict) else (value,)
     if any(isinstance(text, str) and len(text) > LARGEST for text in texts):
         return False
-    return _size(value) <= LARGEST and _lines(value) <= LINES_MOST
+    size = _size(value)
+    # Each line takes at least a byte.
+    return size <= LARGEST and (size < LINES_MOST or _lines(value) <= LINES_MOST)
 
 
 def _size(value: Any) -> int:

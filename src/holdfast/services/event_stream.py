@@ -187,7 +187,8 @@ class EventBuffer:
         if self._size > GULP_BYTES:
             before = self._totals[start] - _weight(self._items[start])
             end = bisect_left(self._totals, before + GULP_BYTES, start) + 1
-        return clipped(self._items[start:end], cursor), self.head
+        items = self._items[start:end]
+        return items if isinstance(items[0], Frame) else clipped(items, cursor), self.head
 
     def extend(self, items: Sequence[Item]) -> None:
         """Append the next items and wake the readers."""

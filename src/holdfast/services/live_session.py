@@ -152,14 +152,16 @@ class LiveSessions:
         self._known[state.key] = live
         self._keys[state.owner, state.session_id] = state.key
         self._bytes += live.weight
-        self._trim()
+        if self._bytes > BYTES_MOST:
+            self._trim()
 
     def use(self, live: LiveSession, before: int) -> None:
         """Note that a session was used, and that its size was `before`."""
         if self._known.get(live.state.key) is live:
             self._known.move_to_end(live.state.key)
             self._bytes += live.weight - before
-            self._trim()
+            if self._bytes > BYTES_MOST:
+                self._trim()
 
     def drop(self, key: SessionKey) -> None:
         """Forget a session, which has ended or may be outdated."""
@@ -169,8 +171,6 @@ class LiveSessions:
             self._keys.pop((live.state.owner, live.state.session_id), None)
 
     def _trim(self) -> None:
-        if self._bytes <= BYTES_MOST:
-            return
         for key, live in list(self._known.items())[:-1]:
             # One with a queued commit stays, because the store does not have its state yet.
             if live.queued is None or live.queued.done():

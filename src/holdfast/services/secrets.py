@@ -62,14 +62,10 @@ class Secrets:
         self._environment = environment
         self._variables = variables or {}
         self._known: dict[str, tuple[str, Secret]] = {}
-        self._scrubber = Scrubber()
+        # The redactor of all secrets known so far; do not cache it.
+        self.scrubber = Scrubber()
         for name in self._secret_variables():
             self.remember(name, Secret(environment[name].strip()))
-
-    @property
-    def scrubber(self) -> Scrubber:
-        """Return the redactor of all secrets known so far; do not cache it."""
-        return self._scrubber
 
     def remember(self, name: str, secret: Secret) -> None:
         """Register a secret with the scrubber."""
@@ -78,7 +74,7 @@ class Secrets:
         # line long after the request.
         if value and value not in self._known:
             self._known[value] = (name, secret)
-            self._scrubber = Scrubber(self._known.values())
+            self.scrubber = Scrubber(self._known.values())
 
     async def key_of(self, provider: str, key_id: str = USUAL_KEY) -> Secret | None:
         """Return a provider's key from the keychain, our own variable or the customary variable."""
