@@ -1,14 +1,19 @@
 """The catalogue: what is known of models, by tables and by people, and who is believed."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from holdfast import RunScope, open_holdfast
 from holdfast.api import Holdfast
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.models import OFFLINE, ModelRequest, ModelSource, Prices, model_of
 from holdfast.domain.sessions import Created, SessionRequest
+from holdfast.services.turns import MODELS_SECONDS
+from tests.houses import current, played
 from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
@@ -126,3 +131,28 @@ async def test_the_models_that_are_always_there_can_be_named_by_id(quiet: Holdfa
     session = await quiet.open(request=SessionRequest(model=offline))
 
     assert session.model_id == offline
+
+
+async def test_a_new_price_counts_from_the_next_turn_on(home: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script.json"
+    script.write_text('[{"text": "a", "repeat": 9, "usage": {"input": 1000000}}]')
+    ours = ModelRequest(provider="scripted", name=str(script))
+    spent = []
+
+    async with open_holdfast(home) as house:
+        session = await house.open(request=SessionRequest(model=f"scripted:{script}"))
+
+        async def play() -> None:
+            await house.send(session.id, "hello")
+            await played(house, session.id)
+            spent.append((await current(house, session)).microcents)
+
+        await play()
+        await house.models.make(replace(ours, prices=Prices(input=1, output=0)))
+        await play()
+        async with open_holdfast(home, scope=RunScope.NONE) as other:
+            await other.models.make(replace(ours, prices=Prices(input=3, output=0)))
+        await asyncio.sleep(MODELS_SECONDS)
+        await play()
+
+    assert spent == [0, 1, 4]

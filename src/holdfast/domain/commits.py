@@ -139,11 +139,14 @@ class CommitBuilder:
         state: SessionState,
         *,
         now: int,
-        new_id: Callable[[], str],
+        new_id: Callable[[int], str],
         scrubber: Scrubber,
         turn: OpenTurn | None = None,
     ) -> None:
-        """`now` is in microseconds; `turn` is what is stored about the turn in progress."""
+        """`now` is in microseconds, and `new_id` makes an id of it.
+
+        `turn` is what is stored about the turn in progress.
+        """
         self._before = self.state = state
         self.turn = turn
         self._new_id = new_id
@@ -224,7 +227,7 @@ class CommitBuilder:
         if content is not encoded:
             draft = replace(draft, parts=decode_parts(content))
         state, sequence = self.state, self.state.messages + 1
-        message_id = draft.id or MessageId(self._new_id())
+        message_id = draft.id or MessageId(self._new_id(self._now))
         columns = (message_id, sequence, turn, draft.role, draft.model_id, at)
         # Hashes the stored bytes and not the value, so that the store can be verified on its own.
         chain = link(state.chain, columns, content)

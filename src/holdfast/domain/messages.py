@@ -6,7 +6,7 @@ engine.
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, get_args
@@ -240,7 +240,11 @@ class Message(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def text(self) -> str:
         """Return the text of the row, without reasoning, calls and notices."""
-        return "".join([part.text for part in self.parts if isinstance(part, Text)])
+        text = ""
+        for part in self.parts:
+            if isinstance(part, Text):
+                text += part.text
+        return text
 
 
 class MessageRecord(Struct, frozen=True, kw_only=True):
@@ -355,14 +359,9 @@ def media_hash(handle: str) -> bytes | None:
 
 _HANDLE_START: Final = "media://sha256-"
 _HANDLE: Final = re.compile(rf"{_HANDLE_START}([0-9a-f]{{64}})")
-_encoder = msgspec.json.Encoder()
 
-
-def encode_parts(parts: tuple[Part, ...]) -> bytes:
-    """Return the stored bytes of a row's content."""
-    return _encoder.encode(parts)
-
-
+# Returns the stored bytes of a row's content.
+encode_parts: Final[Callable[[tuple[Part, ...]], bytes]] = msgspec.json.Encoder().encode
 # Returns the parts decoded from stored bytes; raises `msgspec.ValidationError`.
 decode_parts: Final = msgspec.json.Decoder(tuple[Part, ...]).decode
 

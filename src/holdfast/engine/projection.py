@@ -98,8 +98,11 @@ def with_remark(messages: tuple[LlmMessage, ...], remark: str | None) -> tuple[L
 
 def _are_of_one_turn(rows: Sequence[Message], turn: int) -> bool:
     """Return whether all rows belong to one turn, at most this one: the usual case."""
-    numbers = {row.turn for row in rows}
-    return len(numbers) == 1 and 0 < numbers.pop() <= turn
+    number = rows[0].turn if rows else 0
+    for row in rows:
+        if row.turn != number:
+            return False
+    return 0 < number <= turn
 
 
 def _is_aside(row: Message) -> bool:

@@ -20,7 +20,7 @@ from holdfast.engine.tool_approval import Permission, permit
 from holdfast.engine.tool_results import UNSHOWABLE, limit_result
 from holdfast.engine.turn_state import TurnState
 from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, Toolbox, ToolWorkspace
-from holdfast.services.approvals import Ruling
+from holdfast.services.approvals import ALWAYS_ALLOWED, Ruling
 
 logger = logging.getLogger("holdfast.engine")
 
@@ -55,11 +55,14 @@ async def dispatch(
     planned = await _planned(toolbox, place, call)
     if isinstance(planned, CallOutcome):
         return planned
-    question = _question(call, planned, new_id())
     tightened = next((spec.approval for spec in play.turn.tools if spec.name == call.name), None)
-    permission = await permit(play, question, tightened=tightened)
-    if permission.how is not Ruling.RUN:
-        return _denied(permission)
+    # A call that was asked about before a crash keeps its answer; a new one has none to look up.
+    is_allowed = planned.tool_class in ALWAYS_ALLOWED and call not in play.turn.calls
+    if tightened is not None or not is_allowed:
+        question = _question(call, planned, new_id())
+        permission = await permit(play, question, tightened=tightened)
+        if permission.how is not Ruling.RUN:
+            return _denied(permission)
     # An approval that arrives after cancellation does not start the call.
     stop_if_cancelled()
     await play.emit((ToolStarted(call_id=call.id, name=call.name, arguments=call.arguments),))

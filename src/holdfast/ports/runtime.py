@@ -155,7 +155,7 @@ class TurnInput(Struct, frozen=True, kw_only=True):
 
 
 # Commits drafts in one transaction; returns when they are on disk.
-Emit = Callable[[Sequence[Draft]], Awaitable[None]]
+Emit = Callable[[Sequence[Draft]], Awaitable[object]]
 
 
 class TurnEnd(Struct, frozen=True, kw_only=True):

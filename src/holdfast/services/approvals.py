@@ -445,6 +445,12 @@ RULES: Final[Mapping[tuple[ApprovalMode, ToolClass], ApprovalRule]] = {
     (ApprovalMode.AUTO, ToolClass.PROCESS): ApprovalRule.YES,
     (ApprovalMode.AUTO, ToolClass.EGRESS): ApprovalRule.YES,
 }
+# Allowed in every mode, unless the agent's own rule is stricter.
+ALWAYS_ALLOWED: Final = frozenset(
+    touched
+    for touched in ToolClass
+    if all(RULES[mode, touched] is ApprovalRule.YES for mode in ApprovalMode)
+)
 # Never approved for a whole session: delayed execution, irreversible changes, and costs.
 ONE_BY_ONE: Final = frozenset({ToolClass.SENSITIVE_WRITE, ToolClass.COMMIT, ToolClass.MONEY})
 EARLIER: Final[Mapping[ApprovalState, Ruling]] = {

@@ -84,11 +84,16 @@ async def budget_of(
     tx: Tx, session: Session, key: SessionKey, configured: Budget | None
 ) -> Budget | None:
     """Return the session's budget, tightened if the configuration has become stricter."""
-    if session.budget is None or configured is None or session.budget == configured:
+    if is_simple_budget(session, configured):
         return session.budget or configured
     said = WorkQuery(owner=session.owner, key=key, states=(ApprovalState.ALLOWED,))
     granted = sum(each.question.amount or 0 for each in await tx.approvals.page(said))
     return stricter_budget(session.budget, configured, granted)
+
+
+def is_simple_budget(session: Session, configured: Budget | None) -> bool:
+    """Return whether the budget of a session follows from its own and the configured one alone."""
+    return session.budget is None or configured is None or session.budget == configured
 
 
 async def turns_left(

@@ -55,7 +55,7 @@ class SessionWriter(CommitBuilder):
         super().__init__(
             state,
             now=stamping.now(),
-            new_id=stamping.id_factory.new,
+            new_id=stamping.id_factory.new_at,
             scrubber=stamping.scrubber(),
         )
         self.tx = tx
@@ -348,7 +348,7 @@ class Journal:
         return CommitBuilder(
             live.state,
             now=self._stamping.now(),
-            new_id=self._stamping.id_factory.new,
+            new_id=self._stamping.id_factory.new_at,
             scrubber=self._stamping.scrubber(),
             turn=live.turn,
         )

@@ -7,8 +7,9 @@ commit on an outdated one is refused by the store, and it is dropped and read ag
 import asyncio
 import sys
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable
 from enum import Enum, auto
+from operator import attrgetter
 from typing import Final
 
 from msgspec import Struct
@@ -26,6 +27,7 @@ from holdfast.domain.messages import (
     ToolCall,
     ToolResult,
 )
+from holdfast.domain.models import Model
 from holdfast.domain.sessions import Session, SessionState, has_waiting_turn
 from holdfast.ports.store import Segment, Tx
 
@@ -52,6 +54,7 @@ class LiveSession:
     __slots__ = (
         "call_ids",
         "history",
+        "models",
         "newest",
         "queued",
         "session",
@@ -64,6 +67,8 @@ class LiveSession:
         self.state = state
         # What is frozen at creation or changed by its owner; `None` if it must be read.
         self.session: Session | None = None
+        # The models of its turns: of which session they are, when they were read, and themselves.
+        self.models: tuple[Session, float, tuple[Model, ...]] | None = None
         # Where no turn runs or waits, nothing is stored about one; `None` if it must be read.
         self.turn = None if has_waiting_turn(state) else OpenTurn()
         # The last entry of the ledger that belongs to a turn, or that it must be read.
@@ -75,12 +80,12 @@ class LiveSession:
         self.call_ids: set[CallId] = set()
         self.weight = _OF_A_SESSION
 
-    def extend(self, rows: Sequence[Message]) -> None:
+    def extend(self, rows: Iterable[Message]) -> None:
         """Append rows to the history, or begin it."""
         if self.history is None:
             self.history = []
-        self.history += rows
         for row in rows:
+            self.history.append(row)
             self.weight += _OF_A_ROW
             for part in row.parts:
                 match part:
@@ -95,7 +100,7 @@ class LiveSession:
         """Include a commit that was queued, or that is stored already."""
         before, self.state = self.state, commit.state
         if self.history is not None and commit.messages:
-            self.extend([row.message for row in commit.messages])
+            self.extend(map(attrgetter("message"), commit.messages))
         for entry in commit.costs:
             if entry.turn:
                 self.newest = entry

@@ -1,6 +1,8 @@
 """Models: the catalogue, and the ordered list of models for a session's turn."""
 
 import asyncio
+import math
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -53,6 +55,8 @@ class Models:
         self._known = known
         self._described: dict[ModelId, tuple[Model, Model]] = {}
         self._is_default_kept = False
+        # When a description was last changed here, by the monotonic clock.
+        self.changed_at = -math.inf
 
     async def list(self) -> list[Model]:
         """Return every stored model, by provider and name."""
@@ -94,6 +98,7 @@ class Models:
             return known is None or known.source is not ModelSource.MANUAL
 
         is_new = await self._store.write(work)
+        self.changed_at = time.monotonic()
         return Created(thing=await self.get(model.id), is_new=is_new)
 
     async def check(self, *refs: str) -> None:

@@ -20,7 +20,11 @@ class IdFactory:
 
     def new(self) -> str:
         """Return a new UUID, version 7."""
-        return uuid7(microseconds(self._clock.now()) // 1000, self._randomness.bits(74))
+        return self.new_at(microseconds(self._clock.now()))
+
+    def new_at(self, now: int) -> str:
+        """Return a new UUID, version 7, of a time in microseconds."""
+        return uuid7(now // 1000, self._randomness.bits(74))
 
     def secret(self) -> str:
         """Return the secret of a new token."""

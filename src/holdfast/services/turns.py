@@ -4,10 +4,12 @@ The coordinator decides when and where a turn runs.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum, auto
 from functools import reduce
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -51,7 +53,7 @@ from holdfast.ports.runtime import Limits, Runtime, TurnInput, TurnPausedError
 from holdfast.ports.store import Brief, Store, Tx
 from holdfast.services.agent_processes import ProcessLimit
 from holdfast.services.approvals import Approvals, expire
-from holdfast.services.costs import budget_of
+from holdfast.services.costs import budget_of, is_simple_budget
 from holdfast.services.journal import (
     Journal,
     SessionWriter,
@@ -65,6 +67,8 @@ from holdfast.services.workspaces import Workspaces
 from holdfast.zones.binding import unbind_zone
 
 log = logging.getLogger(__name__)
+# A description that another process has changed is used after this many seconds at the latest.
+MODELS_SECONDS: Final = 1.0
 # Returns whether this process is to run the turn of this number.
 IsWanted = Callable[[int], bool]
 
@@ -119,15 +123,9 @@ class TurnInputs:
         if session is None or turn is None:
             raise session_not_found()
 
-        async def read(
-            tx: Tx,
-        ) -> tuple[tuple[Model, ...], Budget | None] | None:
-            if await _is_past_the_cap(tx, session, live):
-                return None
-            budget = await budget_of(tx, session, key, self._limits.budget)
-            return await self._models.chain(tx, session), budget
-
-        found = await store.read(Brief(read))
+        found = self._known(session, live)
+        if found is None:
+            found = await store.read(Brief(lambda tx: self._read(tx, session, live)))
         if found is None:
             return _past_the_cap(session)
         models, budget = found
@@ -156,6 +154,29 @@ class TurnInputs:
             last_usage=newest.usage if newest else None,
             last_model=newest.model_id if newest else None,
         )
+
+    def _known(
+        self, session: Session, live: LiveSession
+    ) -> tuple[tuple[Model, ...], Budget | None] | None:
+        """Return the models and the budget of a turn, if the store need not be read for them."""
+        if live.models is None or live.state.settled >= session.turn_cap:
+            return None
+        of, read_at, models = live.models
+        is_recent = read_at > max(self._models.changed_at, time.monotonic() - MODELS_SECONDS)
+        if of is not session or not is_recent or not is_simple_budget(session, self._limits.budget):
+            return None
+        return models, session.budget or self._limits.budget
+
+    async def _read(
+        self, tx: Tx, session: Session, live: LiveSession
+    ) -> tuple[tuple[Model, ...], Budget | None] | None:
+        read_at = time.monotonic()
+        if await _is_past_the_cap(tx, session, live):
+            return None
+        budget = await budget_of(tx, session, live.state.key, self._limits.budget)
+        models = await self._models.chain(tx, session)
+        live.models = session, read_at, models
+        return models, budget
 
 
 async def _is_past_the_cap(tx: Tx, session: Session, live: LiveSession) -> bool:
@@ -224,10 +245,10 @@ class Turns:
                 await self._journal.require_stored(lease)
             deltas = self._journal.deltas()
 
-            async def emit(batch: Sequence[Draft]) -> None:
+            def emit(batch: Sequence[Draft]) -> Awaitable[object]:
                 # Empty while the redaction filter holds back text that may be a secret.
-                if drafts := deltas.passed(batch):
-                    await self._record(lease, drafts)
+                drafts = deltas.passed(batch)
+                return self._record(lease, drafts) if drafts else _nothing()
 
             ended = await runtime.run(turn, emit)
             drafts = [*deltas.passed(ended.drafts), *deltas.rest()]
@@ -271,9 +292,9 @@ class Turns:
 
         return await self._journal.write_by_key(lease.key, write, lease=lease)
 
-    async def _record(
+    def _record(
         self, lease: Lease, drafts: Sequence[Draft], outcome: Outcome | None = None
-    ) -> TurnWritten:
+    ) -> Awaitable[TurnWritten]:
         """Write a batch, and the end of the turn; return whether another turn waits."""
 
         def write(writer: CommitBuilder) -> TurnWritten:
@@ -284,22 +305,29 @@ class Turns:
             waits = writer.state.holder is not None
             return TurnWritten.NEXT_TURN_WAITS if waits else TurnWritten.ALL_ENDED
 
-        async def write_in(writer: SessionWriter) -> tuple[TurnWritten, SessionId]:
-            await writer.load_turn()
-            written = write(writer)
-            if outcome is not None and outcome.is_lost:
-                await fail_session(writer, outcome)
-            return written, writer.state.session_id
-
         is_lost = outcome is not None and outcome.is_lost
         # These change more than the session: its agent's zone, or the tools beside its state.
         if is_lost or ToolsFound in map(type, drafts):
-            written, name = await self._journal.write_by_key(lease.key, write_in, lease=lease)
-            if is_lost:
-                self.forget(lease.key)
-                await self._slots.tell(self._store, name, delta=-1, cause=Status.FAILED)
-            return written
-        return await self._journal.commit(lease, write)
+            return self._record_beside(lease, write, outcome if is_lost else None)
+        return self._journal.commit(lease, write)
+
+    async def _record_beside(
+        self, lease: Lease, write: Callable[[CommitBuilder], TurnWritten], lost: Outcome | None
+    ) -> TurnWritten:
+        """Write a batch in a transaction; fail the session if its agent was lost."""
+
+        async def write_in(writer: SessionWriter) -> tuple[TurnWritten, SessionId]:
+            await writer.load_turn()
+            written = write(writer)
+            if lost is not None:
+                await fail_session(writer, lost)
+            return written, writer.state.session_id
+
+        written, name = await self._journal.write_by_key(lease.key, write_in, lease=lease)
+        if lost is not None:
+            self.forget(lease.key)
+            await self._slots.tell(self._store, name, delta=-1, cause=Status.FAILED)
+        return written
 
     def _unclassified(self, what: str) -> Failure:
         correlation_id = self._journal.new_id()
@@ -309,6 +337,10 @@ class Turns:
             message="Internal error in Holdfast; see the log for details.",
             correlation_id=correlation_id,
         )
+
+
+async def _nothing() -> None:
+    """Write nothing."""
 
 
 def begin(writer: CommitBuilder) -> None:
