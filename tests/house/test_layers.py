@@ -34,6 +34,7 @@ HOMES = {
     "starlette": "http",
     "typer": "cli",
     "uvicorn": "http",
+    "uvloop": "cli",
 }
 # Packages with a second home: the other side of a protocol, and the other client (decision 0015).
 OTHER_SIDE = {"httpx2": "client", "mcp": "mcp"}
@@ -46,8 +47,8 @@ INSTALLED_AS = {
     "re2": "google-re2",
     "ruamel": "ruamel.yaml",
 }
-# Installed for uvicorn to find; we never import them.
-NEVER_IMPORTED = {"httptools": "http", "uvloop": "http"}
+# Installed for uvicorn to find; we never import it.
+NEVER_IMPORTED = {"httptools": "http"}
 # Extras that bring nothing to run on: tools, and all the others together.
 NOT_RUN_ON = {"build", "dev", "models"}
 
