@@ -1,6 +1,6 @@
 """Rows of a commit: one tuple per row, in the order of the columns below, for both databases."""
 
-from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Final
 
 from holdfast.domain.approvals import Approval, ApprovalScope
@@ -131,6 +131,8 @@ CALL_CONFLICT: Final = _upsert(
 )
 APPROVAL_CONFLICT: Final = _upsert("id", "state", "memory", "body", "checksum")
 _DELTA: Final = name_of(StepDelta)
+# Cached, because few model ids occur in many rows.
+_packed: Final = lru_cache(maxsize=256)(pack_id)
 
 
 def state_row(commit: SessionCommit, *, checks: bool) -> Row:
@@ -148,28 +150,35 @@ def state_row(commit: SessionCommit, *, checks: bool) -> Row:
     )
 
 
-def message_rows(commit: SessionCommit) -> Iterator[Row]:
-    """Yield the rows of the messages."""
+def message_rows(commit: SessionCommit) -> list[Row]:
+    """Return the rows of the messages."""
     key = commit.before.key
+    rows: list[Row] = []
     for row in commit.messages:
         message, at, event = row.message, row.at, row.event
         id_, turn, role, sequence = message.id, message.turn, message.role._value_, message.sequence
-        model_id = message.model_id and pack_id(message.model_id)
-        start = row_key(key, sequence), pack_id(id_), turn, role, row.content, model_id
+        model_id = message.model_id and _packed(message.model_id)
         proof = event_checksum((event, turn, at, id_, role, sequence))
-        yield *start, at, row.hash, event, proof
+        place, stored_id = row_key(key, sequence), pack_id(id_)
+        rows.append(
+            (place, stored_id, turn, role, row.content, model_id, at, row.hash, event, proof)
+        )
+    return rows
 
 
-def event_rows(commit: SessionCommit, *, deltas: bool, checks: bool) -> Iterator[Row]:
-    """Yield the rows of the deltas, or of all other events."""
+def event_rows(commit: SessionCommit, *, deltas: bool, checks: bool) -> list[Row]:
+    """Return the rows of the deltas, or of all other events."""
     key = commit.before.key
+    rows: list[Row] = []
     for event in commit.events:
-        if (event.name == _DELTA) is deltas:
-            ids, rest = divided(event.name, event.content)
-            place = event.sequence, event.turn, event.at, event.name
+        name = event.name
+        if (name == _DELTA) is deltas:
+            sequence, turn, at, content = event.sequence, event.turn, event.at, event.content
+            ids, rest = divided(name, content)
             # The checksum covers the whole payload, including the ids stored in their own column.
-            proof = event_sum(place, event.content) if checks else 0
-            yield row_key(key, event.sequence), *place[1:], ids, rest, proof
+            proof = event_sum((sequence, turn, at, name), content) if checks else 0
+            rows.append((row_key(key, sequence), turn, at, name, ids, rest, proof))
+    return rows
 
 
 def call_row(key: SessionKey, call: Call, *, checks: bool) -> Row:
@@ -198,7 +207,7 @@ def cost_row(key: SessionKey, entry: CostEntry, *, checks: bool) -> Row:
     columns: list[Any] = [
         pack_id(entry.request_id),
         entry.turn,
-        pack_id(entry.model_id),
+        _packed(entry.model_id),
         usage.input,
         usage.output,
         usage.cache_read,

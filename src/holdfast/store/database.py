@@ -30,7 +30,7 @@ def uuid_bytes(ids: str) -> bytes:
 def pack_id(id_: str) -> bytes | str:
     """Return the stored form of an id: 16 bytes for a UUID, otherwise the id unchanged."""
     # Only the canonical lower-case format: unpacking must return the same characters.
-    return uuid_bytes(id_) if _is_uuid(id_) else id_
+    return bytes.fromhex(id_.replace("-", "")) if _is_uuid(id_) else id_
 
 
 # Highest number of a message or an event in its session, and the mask of the number in a key.

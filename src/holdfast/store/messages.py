@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final
+from zlib import crc32
 
 import msgspec
 
@@ -17,7 +18,6 @@ from holdfast.store.database import (
     Database,
     Parameters,
     Row,
-    checksum,
     corrupt,
     format_id,
     pack_id,
@@ -252,7 +252,8 @@ def _wanted(segment: Segment, limit: int, *, newest: bool) -> range:
 def event_checksum(event_row: Row) -> int:
     """Return the checksum of a message's event: event, turn, time, id, role and number."""
     event, turn, at, message_id, role, sequence = event_row
-    return checksum(f"{event}|{turn}|{at}|{format_id(message_id)}|{role}|{sequence}")
+    id_ = format_id(message_id) if isinstance(message_id, bytes) else message_id
+    return crc32(f"{event}|{turn}|{at}|{id_}|{role}|{sequence}".encode())
 
 
 def _read(

@@ -1,6 +1,7 @@
 """Write a session commit on an SQLite connection, inside a transaction."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Final
 
 import apsw
@@ -23,11 +24,12 @@ from holdfast.store.commit import (
     message_rows,
     state_row,
 )
+from holdfast.store.database import Row
 
 
-def _insert(table: str, columns: Iterable[str], conflict: str = "") -> str:
+def _insert(table: str, columns: Iterable[str], conflict: str = "", count: int = 1) -> str:
     names = list(columns)
-    places = ", ".join("?" * len(names))
+    places = "), (".join([", ".join("?" * len(names))] * count)
     return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places}) {conflict}"  # noqa: S608
 
 
@@ -56,9 +58,11 @@ _EXPECTED: Final = (
 )
 UPDATE: Final = f"UPDATE sessions SET {_SET} WHERE {_EXPECTED}"  # noqa: S608
 UPDATE_WITHIN: Final = f"UPDATE sessions SET {_SET_WITHIN} WHERE {_EXPECTED}"  # noqa: S608
-MESSAGE: Final = _insert("messages", MESSAGES)
-EVENT: Final = _insert("events", EVENTS)
-DELTA: Final = _insert("deltas", EVENTS)
+# Statements for one row, two rows and so on: one statement costs less than several.
+_FEW: Final = 8
+_MESSAGES: Final = [_insert("messages", MESSAGES, count=count) for count in range(1, _FEW + 1)]
+_EVENTS: Final = [_insert("events", EVENTS, count=count) for count in range(1, _FEW + 1)]
+_DELTAS: Final = [_insert("deltas", EVENTS, count=count) for count in range(1, _FEW + 1)]
 CALL: Final = _insert("calls", CALLS, CALL_CONFLICT)
 COST: Final = _insert("costs", COSTS)
 APPROVAL: Final = _insert("approvals", APPROVALS, APPROVAL_CONFLICT)
@@ -85,10 +89,12 @@ def write_commit(cursor: apsw.Cursor, commit: SessionCommit, *, checks: bool) ->
 def _insert_rows(cursor: apsw.Cursor, commit: SessionCommit, *, checks: bool) -> None:
     key = commit.before.key
     if commit.messages:
-        cursor.executemany(MESSAGE, message_rows(commit))
+        _insert_all(cursor, _MESSAGES, message_rows(commit))
     if commit.events:
-        cursor.executemany(EVENT, event_rows(commit, deltas=False, checks=checks))
-        cursor.executemany(DELTA, event_rows(commit, deltas=True, checks=checks))
+        events = event_rows(commit, deltas=False, checks=checks)
+        _insert_all(cursor, _EVENTS, events)
+        if len(events) < len(commit.events):
+            _insert_all(cursor, _DELTAS, event_rows(commit, deltas=True, checks=checks))
     for call in commit.calls:
         cursor.execute(CALL, call_row(key, call, checks=checks))
     for entry in commit.costs:
@@ -97,3 +103,10 @@ def _insert_rows(cursor: apsw.Cursor, commit: SessionCommit, *, checks: bool) ->
         cursor.execute(APPROVAL, approval_row(key, approval))
     if commit.state.title != commit.before.title:
         cursor.execute(NOTE, {"key": key, "first": 0, "last": 0})
+
+
+def _insert_all(cursor: apsw.Cursor, statements: Sequence[str], rows: Sequence[Row]) -> None:
+    """Insert rows of one table with the statement for their number."""
+    for start in range(0, len(rows), _FEW):
+        some = rows[start : start + _FEW]
+        cursor.execute(statements[len(some) - 1], tuple(chain.from_iterable(some)))
