@@ -91,6 +91,27 @@ async def test_brief_work_that_was_meant_to_read_cannot_write(store: SqliteStore
     assert await _names(store) == set()
 
 
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_brief_work_that_reads_twice_sees_one_state(
+    store: SqliteStore, home: Path, is_refused: bool
+) -> None:
+    await _adding(store, "one")
+    seen: list[tuple[int, int]] = []
+
+    async def look(tx: Tx) -> tuple[int, int]:
+        first = len(await tx.models.all())
+        if not seen:
+            with raw(home) as other:
+                other.execute("DELETE FROM models")
+        seen.append((first, len(await tx.models.all())))
+        if is_refused and first != seen[-1][1]:
+            raise Invalid(Code.INVALID_INPUT, "two states")
+        return seen[-1]
+
+    assert await store.read(Brief(look)) == (0, 0)
+    assert seen == [(1, 0), (0, 0)]
+
+
 async def test_brief_work_of_a_loop_that_is_gone_is_in_nobodys_way(store: SqliteStore) -> None:
     def abandon() -> None:
         loop = asyncio.new_event_loop()

@@ -47,19 +47,43 @@ def looked(connection: Connection, work: ReadWork[T], tables: Tx) -> T:
     raw = connection.raw
     connection.patience.is_off = True
     try:
+        # Only here: in the writer's thread a hook would wait for the interpreter in every COMMIT.
+        raw.set_commit_hook(_refuse)
         # A previous caller may have failed to end its transaction for lack of memory.
         if raw.in_transaction:
             connection.query("ROLLBACK")
-        before = raw.total_changes()
-        connection.query("BEGIN")
-        found = drive(work(tables))
+        before, version = raw.total_changes(), raw.data_version()
+        try:
+            # Without a transaction, because other processes seldom write at the same time.
+            found = drive(work(tables))
+        except Exception:
+            if raw.data_version() == version:
+                raise
+            found = _read_again(connection, work, tables)
+        else:
+            if raw.data_version() != version:
+                found = _read_again(connection, work, tables)
         if raw.total_changes() != before:
             raise apsw.ReadOnlyError("work that was meant to read has written")
         return found
+    except apsw.ConstraintError as error:
+        raise apsw.ReadOnlyError("work that was meant to read has tried to write") from error
     finally:
         connection.patience.is_off = False
+        raw.set_commit_hook(None)
         if raw.in_transaction:
             connection.query("ROLLBACK")
+
+
+def _read_again(connection: Connection, work: ReadWork[T], tables: Tx) -> T:
+    """Run work in a transaction: another process wrote, so it may have read two states."""
+    connection.query("BEGIN")
+    return drive(work(tables))
+
+
+def _refuse() -> bool:
+    """Have SQLite roll a statement back that writes without a transaction."""
+    return True
 
 
 def findings(connection: Connection, look: Callable[[Connection], list[str]]) -> list[str]:
