@@ -245,14 +245,14 @@ class SqliteStore:
 
     def _read_here(self, work: Work[T]) -> T:
         """Run brief work on this thread without waiting for locks."""
-
-        def read(connection: Connection | None) -> T:
-            if connection is None:
-                return self._read_beside(work)
-            return looked(connection, work, self._writer_tables())
-
         # The writer's page cache is current; another connection must read and decrypt pages again.
-        return self._writer.lend(read)
+        connection = self._writer.borrow()
+        if connection is None:
+            return self._read_beside(work)
+        try:
+            return looked(connection, work, self._writer_tables())
+        finally:
+            self._writer.give_back()
 
     def _read_beside(self, work: Work[T]) -> T:
         if not self._near.acquire(blocking=False):

@@ -106,14 +106,17 @@ class Writer:
         """Use the connection between two transactions, without taking the write lock."""
         return cast("T", await self._submit(Job(look=look)))
 
-    def lend(self, use: Callable[[Connection | None], T]) -> T:
-        """Pass the connection to `use` on this thread, or `None` if it is busy or unsound."""
-        if self._is_closed or not self._is_well() or not self._use.acquire(blocking=False):
-            return use(None)
-        try:
-            return use(self.connection)
-        finally:
-            self._use.release()
+    def borrow(self) -> Connection | None:
+        """Return the connection for use on this thread, or `None` if it is busy or unsound.
+
+        `give_back` ends the use.
+        """
+        is_free = not self._is_closed and self._is_well() and self._use.acquire(blocking=False)
+        return self.connection if is_free else None
+
+    def give_back(self) -> None:
+        """End the use of a borrowed connection."""
+        self._use.release()
 
     async def close(self) -> None:
         """Finish submitted work, stop the thread and close the connection."""
@@ -152,38 +155,36 @@ class Writer:
             os.abort()
 
     def _run_group(self) -> None:
+        """Write the rows of the next group on this loop; the thread does what may block."""
         try:
-            self._run_next()
+            here = asyncio.get_running_loop()
+            with self._lock:
+                # A late callback: another loop took over.
+                if self._host is not here:
+                    return
+                self._host = None
+                jobs: list[Job] = []
+                is_brief = True
+                for _ in range(min(len(self._waiting), GROUP_MOST)):
+                    job = self._waiting.popleft()
+                    # A commit is never skipped, because later ones may build on it.
+                    if job.commit is not None or not job.future.cancelled():
+                        jobs.append(job)
+                        is_brief = is_brief and job.is_brief
+            self._use.acquire()
+            is_written = is_inline = False
+            try:
+                is_written = is_brief and self._is_well() and self._write(jobs)
+                is_inline = is_written and len(jobs) <= FEW and self._mean < QUICK
+            finally:
+                # In any case: the callers of a group that is not finished wait forever.
+                if not is_inline:
+                    self._groups.put((jobs, is_written))
+            if is_inline:
+                self._finish(jobs, is_written=True, here=here)
         except MemoryError:
             # Callers would wait forever; the next process recovers.
             os.abort()
-
-    def _run_next(self) -> None:
-        """Write the rows of the next group on this loop; the thread does what may block."""
-        with self._lock:
-            # A late callback: another loop took over.
-            if self._host is not asyncio.get_running_loop():
-                return
-            self._host = None
-            jobs: list[Job] = []
-            is_brief = True
-            for _ in range(min(len(self._waiting), GROUP_MOST)):
-                job = self._waiting.popleft()
-                # A commit is never skipped, because later ones may build on it.
-                if job.commit is not None or not job.future.cancelled():
-                    jobs.append(job)
-                    is_brief = is_brief and job.is_brief
-        self._use.acquire()
-        is_written = is_inline = False
-        try:
-            is_written = is_brief and self._is_well() and self._write(jobs)
-            is_inline = is_written and len(jobs) <= FEW and self._mean < QUICK
-        finally:
-            # In any case: the callers of a group that is not finished wait forever.
-            if not is_inline:
-                self._groups.put((jobs, is_written))
-        if is_inline:
-            self._finish(jobs, is_written=True)
 
     def _serve(self) -> None:
         while (group := self._groups.get()) is not None:
@@ -198,10 +199,19 @@ class Writer:
             # Closing may checkpoint the log and fail; acknowledged commits do not depend on it.
             log.warning("the store was not closed cleanly: %s", error)
 
-    def _finish(self, jobs: list[Job], *, is_written: bool) -> None:
-        """Make a group durable, deliver its results, and invite the next group."""
+    def _finish(
+        self, jobs: list[Job], *, is_written: bool, here: asyncio.AbstractEventLoop | None = None
+    ) -> None:
+        """Make a group durable, deliver its results, and invite the next group.
+
+        `here` is the event loop of this thread.
+        """
         try:
-            self._complete(jobs, is_written=is_written)
+            if is_written:
+                self._commit(jobs)
+            else:
+                look_at(self.connection, jobs)
+                self._run(self._admitted([job for job in jobs if job.look is None]))
         except BaseException as error:
             # If this raised, every caller would wait forever.
             self._is_poisoned = True
@@ -215,7 +225,7 @@ class Writer:
             log.exception("the writer failed with an internal error")
         finally:
             self._use.release()
-        _deliver(jobs)
+        _deliver(jobs, here)
         with self._lock:
             host = None
             for job in self._waiting:
@@ -232,13 +242,6 @@ class Writer:
                 host.call_soon_threadsafe(self._gather)
             except RuntimeError:
                 log.debug("an event loop was closed while its writes waited")
-
-    def _complete(self, jobs: list[Job], *, is_written: bool) -> None:
-        if is_written:
-            self._commit(jobs)
-            return
-        look_at(self.connection, jobs)
-        self._run(self._admitted([job for job in jobs if job.look is None]))
 
     def _run(self, jobs: Sequence[Job]) -> None:
         """Run jobs in one transaction, or one by one if one of them fails."""
@@ -436,12 +439,8 @@ def look_at(connection: Connection, jobs: Sequence[Job]) -> None:
                 job.error = translate_error(error)
 
 
-def _deliver(jobs: Sequence[Job]) -> None:
+def _deliver(jobs: Sequence[Job], here: asyncio.AbstractEventLoop | None) -> None:
     """Resolve all futures, with one call per event loop."""
-    try:
-        here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
-    except RuntimeError:
-        here = None
     loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
     for job in jobs:
         loops.setdefault(job.loop, []).append(job)
