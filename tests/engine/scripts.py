@@ -41,11 +41,11 @@ from holdfast.ports.llm import (
     Failed,
     FailureKind,
     LlmDelta,
-    ReasoningDelta,
+    LlmReasoningDelta,
+    LlmTextDelta,
     ReasoningEnded,
     StepStop,
     Stopped,
-    TextDelta,
 )
 from tests.engine.builders import MODEL
 
@@ -58,7 +58,7 @@ def says(
     text: str, *, usage: Usage | None = USAGE, reason: StepStop = StepStop.STOP
 ) -> list[LlmDelta]:
     """An answer in words."""
-    said: list[LlmDelta] = [TextDelta(text=text)] if text else []
+    said: list[LlmDelta] = [LlmTextDelta(text=text)] if text else []
     return [*said, Stopped(reason=reason, usage=usage)]
 
 
@@ -72,11 +72,11 @@ def asks(
     """An answer that asks for calls, each as its id, its tool and the text of its arguments."""
     said: list[LlmDelta] = []
     if thought:
-        said.append(ReasoningDelta(text=thought))
+        said.append(LlmReasoningDelta(text=thought))
     if thought or signature:
         said.append(ReasoningEnded(signature=signature))
     if text:
-        said.append(TextDelta(text=text))
+        said.append(LlmTextDelta(text=text))
     for call_id, name, arguments in calls:
         said += [
             CallStarted(id=call_id, name=name),

@@ -16,11 +16,11 @@ from holdfast.ports.llm import (
     CallEnded,
     CallStarted,
     LlmDelta,
-    ReasoningDelta,
+    LlmReasoningDelta,
+    LlmTextDelta,
     ReasoningEnded,
     StepStop,
     Stopped,
-    TextDelta,
 )
 from tests.engine.virtual_time import VIRTUAL_TIME, VirtualTimeLoop
 
@@ -60,12 +60,12 @@ async def timed(*script: Timed) -> list[tuple[int, tuple[Gathered, ...]]]:
     return heard
 
 
-def say(text: str) -> TextDelta:
-    return TextDelta(text=text)
+def say(text: str) -> LlmTextDelta:
+    return LlmTextDelta(text=text)
 
 
-def think(text: str) -> ReasoningDelta:
-    return ReasoningDelta(text=text)
+def think(text: str) -> LlmReasoningDelta:
+    return LlmReasoningDelta(text=text)
 
 
 def text(offset: int, text: str) -> DeltaPiece:
@@ -223,7 +223,7 @@ class Watched:
                 self.tasks.add(asyncio.current_task())
                 if isinstance(item, float):
                     await asyncio.sleep(item)
-                elif isinstance(item, TextDelta):
+                elif isinstance(item, LlmTextDelta):
                     yield item
         except BaseException as error:
             self.closings.append(type(error).__name__)
@@ -373,7 +373,7 @@ def test_no_text_is_lost_and_offsets_meet_whatever_the_provider_does(
         batches = runner.run(timed(*script, STOP))
 
     pieces = [item for _, items in batches for item in items if isinstance(item, DeltaPiece)]
-    for channel, kind in ((Channel.TEXT, TextDelta), (Channel.REASONING, ReasoningDelta)):
+    for channel, kind in ((Channel.TEXT, LlmTextDelta), (Channel.REASONING, LlmReasoningDelta)):
         own = [piece for piece in pieces if piece.channel is channel]
         spoken = "".join(delta.text for delta in script if isinstance(delta, kind))
         assert "".join(piece.text for piece in own) == spoken.replace("\x00", "\ufffd")

@@ -19,10 +19,10 @@ from holdfast.ports.llm import (
     Failed,
     FailureKind,
     LlmDelta,
-    ReasoningDelta,
+    LlmReasoningDelta,
+    LlmTextDelta,
     StepStop,
     Stopped,
-    TextDelta,
 )
 from tests.engine.builders import CountingRandomness, an_agent
 from tests.engine.scripts import (
@@ -415,7 +415,7 @@ async def test_where_one_was_asked_the_last_failure_tells_why() -> None:
     assert batches[-1][-1] == Outcome(stop_reason=StopReason.ERROR, failure=why)
 
 
-@pytest.mark.parametrize("word", [TextDelta(text="Half"), ReasoningDelta(text="Half")])
+@pytest.mark.parametrize("word", [LlmTextDelta(text="Half"), LlmReasoningDelta(text="Half")])
 @pytest.mark.parametrize("kind", FailureKind)
 async def test_once_a_word_was_heard_nobody_else_is_asked(
     kind: FailureKind, word: LlmDelta

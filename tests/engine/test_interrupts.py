@@ -26,7 +26,7 @@ from holdfast.engine.cancellation import (
 )
 from holdfast.engine.streaming import coalesce
 from holdfast.engine.tool_results import LARGEST
-from holdfast.ports.llm import FailureKind, LlmDelta, LlmRequest, TextDelta
+from holdfast.ports.llm import FailureKind, LlmDelta, LlmRequest, LlmTextDelta
 from holdfast.ports.runtime import TurnInput
 from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, ToolWorkspace
 from tests.engine.builders import MODEL, Batch, an_agent, assistant, run_turn, user
@@ -64,7 +64,7 @@ async def interrupted(stage: Stage, turn: TurnInput, gate: Gate) -> list[Batch]:
 
 async def test_a_provider_that_streams_is_told_once() -> None:
     gate = Gate()
-    stage = Stage(ScriptedLlm([TextDelta(text="Half"), gate]))
+    stage = Stage(ScriptedLlm([LlmTextDelta(text="Half"), gate]))
 
     written = await interrupted(stage, stage.turn(), gate)
 
@@ -258,11 +258,11 @@ async def test_a_provider_that_does_not_listen_is_not_listened_to() -> None:
     reached = Gate()
 
     async def deaf() -> AsyncGenerator[LlmDelta, None]:
-        yield TextDelta(text="a")
+        yield LlmTextDelta(text="a")
         with suppress(asyncio.CancelledError):
             await reached.passed()
         while True:
-            yield TextDelta(text="b" * 300)
+            yield LlmTextDelta(text="b" * 300)
 
     async def write(_: object) -> bool:
         return False

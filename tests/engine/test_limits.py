@@ -17,8 +17,8 @@ from holdfast.ports.llm import (
     CallEnded,
     CallStarted,
     LlmDelta,
-    ReasoningDelta,
-    TextDelta,
+    LlmReasoningDelta,
+    LlmTextDelta,
 )
 from holdfast.ports.runtime import Limits
 from holdfast.ports.tools import CallOutcome
@@ -241,9 +241,9 @@ async def test_calls_without_end_are_not_listened_to_without_end(script: list[Ll
     assert stage.llm.endings == ["GeneratorExit"]
 
 
-@pytest.mark.parametrize("kind", [TextDelta, ReasoningDelta])
+@pytest.mark.parametrize("kind", [LlmTextDelta, LlmReasoningDelta])
 async def test_text_without_end_is_kept_up_to_its_limit_and_fails_the_step(
-    kind: type[TextDelta] | type[ReasoningDelta],
+    kind: type[LlmTextDelta] | type[LlmReasoningDelta],
 ) -> None:
     stage = Stage(ScriptedLlm([kind(text="x" * 65_536)] * 1_000))
 
@@ -257,7 +257,7 @@ async def test_text_without_end_is_kept_up_to_its_limit_and_fails_the_step(
 
 
 async def test_a_text_of_exactly_the_limit_is_an_answer() -> None:
-    text = [TextDelta(text="x" * (LONGEST >> 2))] * 4
+    text = [LlmTextDelta(text="x" * (LONGEST >> 2))] * 4
     stage = Stage(ScriptedLlm([*text, *says("")]))
 
     batches = await stage.play(stage.turn())
@@ -267,7 +267,7 @@ async def test_a_text_of_exactly_the_limit_is_an_answer() -> None:
 
 
 async def test_one_huge_piece_is_not_written_down() -> None:
-    stage = Stage(ScriptedLlm([TextDelta(text="x" * (LONGEST + 1)), *says("")]))
+    stage = Stage(ScriptedLlm([LlmTextDelta(text="x" * (LONGEST + 1)), *says("")]))
 
     batches = await stage.play(stage.turn())
 

@@ -29,9 +29,9 @@ from holdfast.ports.llm import (
     FailureKind,
     LlmDelta,
     LlmReasoning,
-    ReasoningDelta,
+    LlmReasoningDelta,
+    LlmTextDelta,
     ReasoningEnded,
-    TextDelta,
 )
 from holdfast.ports.runtime import ApprovalContext, TurnInput, TurnPausedError
 from tests.engine.builders import (
@@ -389,7 +389,7 @@ async def test_a_question_that_waits_is_not_asked_twice() -> None:
 
 
 async def test_a_model_that_was_cut_off_is_asked_again_under_a_new_step() -> None:
-    story = Story(scripts=([TextDelta(text="x" * 300), *says("!")],), tools=SAFE)
+    story = Story(scripts=([LlmTextDelta(text="x" * 300), *says("!")],), tools=SAFE)
 
     ended = await told(story, (2, False))
 
@@ -431,7 +431,7 @@ class PausingApprover(DurableApprover):
 
 
 async def test_a_paused_turn_goes_on_with_the_thoughts_that_are_not_stored() -> None:
-    first = [ReasoningDelta(text="Hm."), ReasoningEnded(signature="signed")]
+    first = [LlmReasoningDelta(text="Hm."), ReasoningEnded(signature="signed")]
     scripts = [*first, *asks(("c1", "ask", "{}"))], says("Done.")
     stage = Stage(ScriptedLlm(*scripts), StandInToolbox(SAFE), PausingApprover())
     turn = stage.turn()

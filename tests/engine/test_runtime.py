@@ -35,11 +35,11 @@ from holdfast.ports.llm import (
     Llm,
     LlmDelta,
     LlmMessage,
+    LlmReasoningDelta,
     LlmRequest,
-    ReasoningDelta,
+    LlmTextDelta,
     StepStop,
     Stopped,
-    TextDelta,
 )
 from tests.engine.builders import (
     Batch,
@@ -63,7 +63,7 @@ PRICED = msgspec.structs.replace(
     model_of("maker:model"), prices=Prices(input=1_000_000, output=2_000_000)
 )
 MODEL = model_of("maker:model")
-SAY = TextDelta(text="Half")
+SAY = LlmTextDelta(text="Half")
 STOP = Stopped(reason=StepStop.STOP, usage=Usage(input=3, output=2))
 # Reserved when the step starts: its pieces, its end and its row all name it.
 ROW = MessageId(the_id(1))
@@ -209,7 +209,7 @@ async def test_an_answer_without_text_leaves_no_row() -> None:
 
 
 async def test_thoughts_without_text_are_kept() -> None:
-    llm = ListedLlm(ReasoningDelta(text="hm"), STOP)
+    llm = ListedLlm(LlmReasoningDelta(text="hm"), STOP)
 
     batches = await played(llm, a_turn(model=MODEL))
 
@@ -267,7 +267,7 @@ REFUSED = Failure(
     ],
 )
 async def test_why_a_model_stopped_decides_how_the_turn_ends(
-    before: tuple[TextDelta | CallStarted, ...], reason: StepStop, outcome: Outcome
+    before: tuple[LlmTextDelta | CallStarted, ...], reason: StepStop, outcome: Outcome
 ) -> None:
     llm = ListedLlm(*before, Stopped(reason=reason, usage=Usage(output=1)))
 
@@ -334,7 +334,7 @@ async def test_a_tool_use_without_a_call_and_without_text_is_a_failure() -> None
 )
 @pytest.mark.parametrize("before", [(), (SAY,)])
 async def test_a_failure_ends_the_turn_with_its_code_and_keeps_the_text(
-    before: tuple[TextDelta, ...], failed: Failed, code: FailureCode, message: str
+    before: tuple[LlmTextDelta, ...], failed: Failed, code: FailureCode, message: str
 ) -> None:
     failure = Failure(code=code, message=message)
 
@@ -352,7 +352,7 @@ async def test_a_failure_ends_the_turn_with_its_code_and_keeps_the_text(
 
 @pytest.mark.parametrize(("before", "failure"), [((SAY,), None), ((), REFUSED)])
 async def test_a_filtered_request_is_a_refusal(
-    before: tuple[TextDelta, ...], failure: Failure | None
+    before: tuple[LlmTextDelta, ...], failure: Failure | None
 ) -> None:
     failed = Failed(kind=FailureKind.FILTERED, message="The provider refused to answer.")
 

@@ -9,7 +9,7 @@ from email.utils import format_datetime
 import pytest
 
 from holdfast.llm.provider_models import LlmTimeouts
-from holdfast.ports.llm import Failed, FailureKind, TextDelta
+from holdfast.ports.llm import Failed, FailureKind, LlmTextDelta
 from tests.llm.builders import a_request, heard, said
 from tests.llm.dialects import (
     CANARY,
@@ -176,8 +176,8 @@ async def test_an_answer_without_an_end_is_unavailable(
     deltas = await answer(fake, dialect, Reply(pieces[: -ends[dialect]]))
 
     assert deltas == [
-        TextDelta(text="Good "),
-        TextDelta(text="day"),
+        LlmTextDelta(text="Good "),
+        LlmTextDelta(text="day"),
         Failed(
             kind=FailureKind.UNAVAILABLE,
             message=f"The answer of {dialect.provider} ended before it was complete.",

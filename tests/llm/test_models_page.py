@@ -11,7 +11,7 @@ from holdfast.llm.offline import OfflineToolCall, answer, match_tool_call
 from holdfast.llm.providers import PROVIDERS
 from holdfast.llm.router import ModelRouter
 from holdfast.llm.scripted import ScriptedStep
-from holdfast.ports.llm import Failed, FailureKind, LlmTool, TextDelta
+from holdfast.ports.llm import Failed, FailureKind, LlmTextDelta, LlmTool
 from tests.llm.builders import a_request, a_script, answered, heard, said
 from tests.marks import each_case
 
@@ -42,7 +42,7 @@ async def test_the_example_answers(tmp_path: Path, text: str, ordinal: int, repl
 
     deltas = await heard(ModelRouter(), a_request(said(text), model=model, ordinal=ordinal))
 
-    assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == reply
+    assert "".join(delta.text for delta in deltas if isinstance(delta, LlmTextDelta)) == reply
 
 
 async def test_the_example_fails_where_it_says_so(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.models import OFFLINE, model_of
 from holdfast.llm.offline import HELP, NOTE, answer
 from holdfast.llm.router import ModelRouter
-from holdfast.ports.llm import Failed, FailureKind, StepStop, Stopped, TextDelta
+from holdfast.ports.llm import Failed, FailureKind, LlmTextDelta, StepStop, Stopped
 from tests.llm.builders import a_request, answered, heard, said
 from tests.marks import each_case
 
@@ -113,9 +113,9 @@ async def test_it_streams_word_by_word_and_counts() -> None:
     request = a_request(said("hi"), answered("Hello!"), said("1+1"), model=OFFLINE, system="Be.")
 
     assert await heard(ModelRouter(), request) == [
-        TextDelta(text="1+1 "),
-        TextDelta(text="= "),
-        TextDelta(text="2"),
+        LlmTextDelta(text="1+1 "),
+        LlmTextDelta(text="= "),
+        LlmTextDelta(text="2"),
         Stopped(reason=StepStop.STOP, usage=Usage(input=4, output=3)),
     ]
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.domain.secrets import Secret
 from holdfast.llm.provider_models import ProviderModels
 from holdfast.llm.providers import PROVIDERS
-from holdfast.ports.llm import Failed, FailureKind, LlmTool, StepStop, Stopped, TextDelta
+from holdfast.ports.llm import Failed, FailureKind, LlmTextDelta, LlmTool, StepStop, Stopped
 from tests.llm.builders import a_request, heard, said
 from tests.llm.dialects import CANDIDATES, CHAT, MESSAGES, RESPONSES, Dialect, Saying
 from tests.llm.fake_providers import FakeProvider, Reply, a_provider
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.anyio
 
 HELLO = Saying(text=("Good ", "day"))
 HEARD = [
-    TextDelta(text="Good "),
-    TextDelta(text="day"),
+    LlmTextDelta(text="Good "),
+    LlmTextDelta(text="day"),
     Stopped(reason=StepStop.STOP, usage=HELLO.usage),
 ]
 
@@ -96,7 +96,7 @@ async def test_closing_the_stream_ends_the_request_at_once(
 
     async with asking(fake, dialect) as vendors:
         stream = vendors.stream(a_request(said("Hi"), model=dialect.model))
-        assert await anext(stream) == TextDelta(text="Good ")
+        assert await anext(stream) == LlmTextDelta(text="Good ")
         await stream.aclose()
         # The garbage collector is not what ends it.
         gc.disable()
@@ -287,7 +287,7 @@ async def test_a_model_without_tools_answers_an_agent_that_has_only_a_checkpoint
     async with asking(fake, CANDIDATES) as vendors:
         deltas = await heard(vendors, request)
 
-    assert deltas[0] == TextDelta(text="Hello")
+    assert deltas[0] == LlmTextDelta(text="Hello")
     assert "tools" not in fake.received[0].body
 
 
@@ -377,7 +377,7 @@ async def test_several_answers_may_be_left_in_the_middle(
         for stream in streams:
             await stream.aclose()
 
-    assert firsts == [TextDelta(text="Good ")] * 3
+    assert firsts == [LlmTextDelta(text="Good ")] * 3
 
 
 async def test_a_name_that_the_provider_cannot_have_is_told_before_anything_is_sent(

@@ -16,13 +16,13 @@ from holdfast.ports.llm import (
     LlmDelta,
     LlmMessage,
     LlmReasoning,
+    LlmReasoningDelta,
     LlmRequest,
+    LlmTextDelta,
     LlmTool,
     LlmToolCall,
-    ReasoningDelta,
     ReasoningEnded,
     StepStop,
-    TextDelta,
     ToolChoice,
 )
 from tests.llm.builders import a_request, answered, heard, said
@@ -89,13 +89,13 @@ async def the_next_request(
 def remembered(deltas: list[LlmDelta], saying: Saying, provider: str) -> LlmMessage:
     """Return the answer as the engine remembers it within a turn."""
     seals = [delta.signature for delta in deltas if isinstance(delta, ReasoningEnded)]
-    thought = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
+    thought = "".join(delta.text for delta in deltas if isinstance(delta, LlmReasoningDelta))
     arguments = {"call_a": {"at": "the sky"}, "call_b": {"at": "me"}}
     assert {each.id for each in deltas if isinstance(each, CallArguments)} == set(arguments)
     reasoning = LlmReasoning(text=thought, signature=seals[0] if seals else None, provider=provider)
     return LlmMessage(
         role="assistant",
-        text="".join(delta.text for delta in deltas if isinstance(delta, TextDelta)),
+        text="".join(delta.text for delta in deltas if isinstance(delta, LlmTextDelta)),
         reasoning=(reasoning,),
         calls=tuple(
             LlmToolCall(id=call.id, name=call.name, arguments=arguments[call.id])

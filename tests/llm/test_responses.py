@@ -17,11 +17,11 @@ from holdfast.ports.llm import (
     Failed,
     FailureKind,
     LlmDelta,
-    ReasoningDelta,
+    LlmReasoningDelta,
+    LlmTextDelta,
     ReasoningEnded,
     StepStop,
     Stopped,
-    TextDelta,
 )
 from tests.llm.builders import a_request, called, heard, said
 from tests.llm.dialects import (
@@ -76,8 +76,8 @@ def deltas_of(saying: Saying, dialect: Dialect) -> list[LlmDelta]:
     """Return what should be heard, seal aside."""
     found: list[LlmDelta] = []
     for thought in saying.thoughts:
-        found += [ReasoningDelta(text=piece) for piece in thought.pieces]
-    found += [TextDelta(text=piece) for piece in saying.text]
+        found += [LlmReasoningDelta(text=piece) for piece in thought.pieces]
+    found += [LlmTextDelta(text=piece) for piece in saying.text]
     for call in saying.calls:
         found.append(CallStarted(id=call.id, name=call.name))
         pieces = call.pieces if dialect in IN_PIECES else ("".join(call.pieces),)
@@ -127,7 +127,7 @@ async def test_text_is_heard_while_the_rest_is_still_to_come(
         gate.set()
         rest = [delta async for delta in stream]
 
-    assert [first, *rest][:2] == [TextDelta(text="Good "), TextDelta(text="day")]
+    assert [first, *rest][:2] == [LlmTextDelta(text="Good "), LlmTextDelta(text="day")]
 
 
 @pytest.mark.parametrize("dialect", [CHAT, RESPONSES, MESSAGES], ids=lambda each: each.provider)
@@ -259,7 +259,7 @@ async def test_a_call_that_google_could_not_finish_is_a_failure(fake: FakeProvid
     deltas = await answer(fake, CANDIDATES, Reply([*pieces, end]))
 
     assert deltas == [
-        TextDelta(text="I look."),
+        LlmTextDelta(text="I look."),
         Failed(
             kind=FailureKind.UNAVAILABLE,
             message="The answer of google ended before it was complete.",

@@ -20,11 +20,11 @@ from holdfast.ports.llm import (
     Failed,
     FailureKind,
     LlmDelta,
-    ReasoningDelta,
+    LlmReasoningDelta,
+    LlmTextDelta,
     ReasoningEnded,
     StepStop,
     Stopped,
-    TextDelta,
 )
 from tests.engine.virtual_time import VIRTUAL_TIME
 from tests.llm.builders import a_request, a_script, answered, called, heard, said
@@ -41,7 +41,7 @@ def stopped(*, input: int = 2, output: int = 0, reasoning: int = 0) -> Stopped:
 
 
 def texts(*words: str) -> list[LlmDelta]:
-    return [TextDelta(text=word) for word in words]
+    return [LlmTextDelta(text=word) for word in words]
 
 
 async def test_a_text_is_streamed_word_by_word_and_counted(tmp_path: Path) -> None:
@@ -56,11 +56,11 @@ async def test_reasoning_comes_first_and_counts_as_output(tmp_path: Path) -> Non
     model = a_script(tmp_path, "- {reasoning: let me see, text: Yes.}")
 
     assert await heard(ModelRouter(), a_request(HELLO, model=model)) == [
-        ReasoningDelta(text="let "),
-        ReasoningDelta(text="me "),
-        ReasoningDelta(text="see"),
+        LlmReasoningDelta(text="let "),
+        LlmReasoningDelta(text="me "),
+        LlmReasoningDelta(text="see"),
         ReasoningEnded(),
-        TextDelta(text="Yes."),
+        LlmTextDelta(text="Yes."),
         stopped(output=4, reasoning=3),
     ]
 
@@ -100,7 +100,7 @@ async def test_calls_are_streamed_with_ids_that_are_made_where_none_is_free(tmp_
     request = a_request(HELLO, *called("used", result="x"), model=model, ordinal=1)
 
     assert await heard(ModelRouter(), request) == [
-        TextDelta(text="Looking."),
+        LlmTextDelta(text="Looking."),
         CallStarted(id="mine", name="look"),
         CallArguments(id="mine", text='{"path":"a b"}'),
         CallEnded(id="mine"),
@@ -129,7 +129,7 @@ async def test_an_error_may_follow_text_and_carry_status_and_retry_after(tmp_pat
     model = a_script(tmp_path, f"- {{text: Half, error: {error}}}")
 
     assert await heard(ModelRouter(), a_request(HELLO, model=model)) == [
-        TextDelta(text="Half"),
+        LlmTextDelta(text="Half"),
         Failed(
             kind=FailureKind.RATE_LIMIT,
             message="The script answers this request with the failure rate_limit.",
@@ -144,7 +144,7 @@ async def test_a_given_usage_is_reported_as_it_stands(tmp_path: Path) -> None:
     model = a_script(tmp_path, f"- {{text: Hi, usage: {usage}}}")
 
     assert await heard(ModelRouter(), a_request(HELLO, model=model)) == [
-        TextDelta(text="Hi"),
+        LlmTextDelta(text="Hi"),
         Stopped(
             reason=StepStop.STOP,
             usage=Usage(input=7, output=5, cache_read=3, cache_write=2, reasoning=1),
@@ -154,7 +154,7 @@ async def test_a_given_usage_is_reported_as_it_stands(tmp_path: Path) -> None:
 
 async def answer_to(model: str, *messages: Any, ordinal: int) -> str:
     deltas = await heard(ModelRouter(), a_request(*messages, model=model, ordinal=ordinal))
-    return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+    return "".join(delta.text for delta in deltas if isinstance(delta, LlmTextDelta))
 
 
 async def test_the_nth_request_gets_the_nth_step_with_repeats_counted(tmp_path: Path) -> None:

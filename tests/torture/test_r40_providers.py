@@ -10,7 +10,7 @@ from contextlib import aclosing
 
 import pytest
 
-from holdfast.ports.llm import Failed, FailureKind, LlmDelta, StepStop, Stopped, TextDelta
+from holdfast.ports.llm import Failed, FailureKind, LlmDelta, LlmTextDelta, StepStop, Stopped
 from tests.llm.builders import a_request, heard, said
 from tests.llm.conftest import few_authorities
 from tests.llm.dialects import CANARY, CHAT, DIALECTS, Call, Dialect, Saying, Thought
@@ -177,7 +177,9 @@ async def test_the_faults_would_be_seen_if_there_were_none(luck: random.Random) 
             deltas = await answer(fake, dialect, dialect.reply(SAYING))
 
             assert isinstance(deltas[-1], Stopped)
-            assert [each.text for each in deltas if isinstance(each, TextDelta)] == [*SAYING.text]
+            assert [each.text for each in deltas if isinstance(each, LlmTextDelta)] == [
+                *SAYING.text
+            ]
 
 
 @proves("R40")

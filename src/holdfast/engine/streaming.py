@@ -21,11 +21,11 @@ from holdfast.ports.llm import (
     FailureKind,
     Llm,
     LlmDelta,
+    LlmReasoningDelta,
     LlmRequest,
-    ReasoningDelta,
+    LlmTextDelta,
     ReasoningEnded,
     Stopped,
-    TextDelta,
 )
 from holdfast.ports.runtime import Emit
 
@@ -111,9 +111,9 @@ class _Gathering:
 
     def add(self, delta: LlmDelta) -> bool:
         """Append a delta; return whether the stream has to wait, or nothing more is read."""
-        if isinstance(delta, TextDelta):
+        if isinstance(delta, LlmTextDelta):
             self._add_text(Channel.TEXT, delta.text)
-        elif isinstance(delta, ReasoningDelta):
+        elif isinstance(delta, LlmReasoningDelta):
             self._add_text(Channel.REASONING, delta.text)
         else:
             self._items.append(delta)

@@ -25,9 +25,9 @@ from holdfast.ports.llm import (
     LlmDelta,
     LlmMessage,
     LlmRequest,
+    LlmTextDelta,
     StepStop,
     Stopped,
-    TextDelta,
 )
 
 _KEYS: Final = (
@@ -86,7 +86,7 @@ class OfflineModel:
             return
         text = reply or answer(request)
         for word in split_words(text):
-            yield TextDelta(text=word)
+            yield LlmTextDelta(text=word)
         yield Stopped(reason=StepStop.STOP, usage=count_usage(request, output=text))
 
 

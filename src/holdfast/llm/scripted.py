@@ -29,12 +29,12 @@ from holdfast.ports.llm import (
     Failed,
     FailureKind,
     LlmDelta,
+    LlmReasoningDelta,
     LlmRequest,
-    ReasoningDelta,
+    LlmTextDelta,
     ReasoningEnded,
     StepStop,
     Stopped,
-    TextDelta,
 )
 
 Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
@@ -311,11 +311,11 @@ def _choose_step(script: Script, request: LlmRequest) -> ScriptedStep:
 def _deltas(step: ScriptedStep, request: LlmRequest) -> list[LlmDelta]:
     deltas: list[LlmDelta] = []
     if step.reasoning:
-        deltas += [ReasoningDelta(text=word) for word in split_words(step.reasoning)]
+        deltas += [LlmReasoningDelta(text=word) for word in split_words(step.reasoning)]
         deltas.append(ReasoningEnded())
     if step.text:
         pieces = split_pieces(step.text, step.chunks) if step.chunks else split_words(step.text)
-        deltas += [TextDelta(text=piece) for piece in pieces]
+        deltas += [LlmTextDelta(text=piece) for piece in pieces]
     if step.tool_calls:
         deltas += _calls(step, request)
     deltas.append(_end(step, request))

@@ -16,13 +16,13 @@ from holdfast.ports.llm import (
     CallStarted,
     LlmDelta,
     LlmMessage,
+    LlmReasoningDelta,
     LlmRequest,
+    LlmTextDelta,
     LlmToolCall,
-    ReasoningDelta,
     ReasoningEnded,
     StepStop,
     Stopped,
-    TextDelta,
     ToolChoice,
 )
 
@@ -284,13 +284,13 @@ class ResponseStream:
 
         match event:
             case PartStartEvent(part=TextPart(content=text)) if text:
-                yield TextDelta(text=text)
+                yield LlmTextDelta(text=text)
             case PartDeltaEvent(delta=TextPartDelta(content_delta=text)) if text:
-                yield TextDelta(text=text)
+                yield LlmTextDelta(text=text)
             case PartStartEvent(part=ThinkingPart(content=text)) if text:
-                yield ReasoningDelta(text=text)
+                yield LlmReasoningDelta(text=text)
             case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=str(text))) if text:
-                yield ReasoningDelta(text=text)
+                yield LlmReasoningDelta(text=text)
             # A part may be repeated when it is complete; only its first start counts.
             case PartStartEvent(index=index, part=ToolCallPart() as part) if (
                 index not in self._calls

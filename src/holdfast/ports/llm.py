@@ -111,13 +111,13 @@ class LlmRequest(Struct, frozen=True, kw_only=True):
     ordinal: int
 
 
-class TextDelta(Struct, frozen=True, kw_only=True):
+class LlmTextDelta(Struct, frozen=True, kw_only=True):
     """A chunk of the answer."""
 
     text: str
 
 
-class ReasoningDelta(Struct, frozen=True, kw_only=True):
+class LlmReasoningDelta(Struct, frozen=True, kw_only=True):
     """A chunk of the model's reasoning."""
 
     text: str
@@ -173,8 +173,8 @@ class Failed(Struct, frozen=True, kw_only=True):
 
 
 LlmDelta = (
-    TextDelta
-    | ReasoningDelta
+    LlmTextDelta
+    | LlmReasoningDelta
     | ReasoningEnded
     | CallStarted
     | CallArguments

@@ -16,10 +16,10 @@ from holdfast.ports.llm import (
     FailureKind,
     LlmDelta,
     LlmRequest,
+    LlmTextDelta,
     LlmTool,
     StepStop,
     Stopped,
-    TextDelta,
 )
 from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, ToolWorkspace
 from tests.torture.simulated.disks import Mortal
@@ -53,14 +53,14 @@ class SimulatedLlm:
             yield Failed(kind=kind, message="Later, please.")
             return
         for number in range(luck.randrange(4)):
-            yield TextDelta(text=f"word {number} ")
+            yield LlmTextDelta(text=f"word {number} ")
             await self._process.breathe(0.2)
         if fate < 0.12:
             raise ConnectionResetError("the line broke")
         # Fewer and fewer, so that turns end.
         wants_tools = fate < 0.65 and len(request.messages) % 7
         if not wants_tools:
-            yield TextDelta(text="the end")
+            yield LlmTextDelta(text="the end")
             yield Stopped(reason=StepStop.STOP, usage=_USED)
             return
         for _ in range(luck.choice((1, 1, 2, 3))):
