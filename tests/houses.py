@@ -174,7 +174,7 @@ async def _assembled(
         repos=repos,
         secrets=secrets,
         sessions=sessions,
-        messages=Messages(store, journal, coordinator, openings, leases),
+        messages=Messages(store, journal, coordinator, openings, leases, models=models),
         media=Media(store),
         events=events,
         session_views=SessionViews(store, leases),

@@ -11,6 +11,13 @@ if TYPE_CHECKING:
     from holdfast.api import LocalHoldfast as LocalHoldfast
     from holdfast.app import Environment as Environment
     from holdfast.app import open_holdfast as open_holdfast
+    from holdfast.ask import Answer as Answer
+    from holdfast.ask import AskOptions as AskOptions
+    from holdfast.ask import Cost as Cost
+    from holdfast.ask import ReasoningDelta as ReasoningDelta
+    from holdfast.ask import TextDelta as TextDelta
+    from holdfast.ask import TurnFailed as TurnFailed
+    from holdfast.ask import Waiting as Waiting
     from holdfast.client.remote import RemoteHoldfast as RemoteHoldfast
     from holdfast.client.remote import connect as connect
     from holdfast.client.requests import Timeouts as Timeouts
@@ -25,6 +32,8 @@ if TYPE_CHECKING:
     from holdfast.domain.calls import Call as Call
     from holdfast.domain.calls import CallState as CallState
     from holdfast.domain.calls import Settlement as Settlement
+    from holdfast.domain.costs import Usage as Usage
+    from holdfast.domain.drafts import MessageDraft as MessageDraft
     from holdfast.domain.errors import Code as Code
     from holdfast.domain.errors import Conflict as Conflict
     from holdfast.domain.errors import Denied as Denied
@@ -54,6 +63,7 @@ if TYPE_CHECKING:
     from holdfast.domain.messages import Message as Message
     from holdfast.domain.messages import Notice as Notice
     from holdfast.domain.messages import NoticeCode as NoticeCode
+    from holdfast.domain.messages import Reasoning as Reasoning
     from holdfast.domain.messages import ResultStatus as ResultStatus
     from holdfast.domain.messages import Role as Role
     from holdfast.domain.messages import Text as Text
@@ -62,6 +72,8 @@ if TYPE_CHECKING:
     from holdfast.domain.queries import AgentQuery as AgentQuery
     from holdfast.domain.queries import Page as Page
     from holdfast.domain.queries import SessionQuery as SessionQuery
+    from holdfast.domain.recordings import Recorded as Recorded
+    from holdfast.domain.recordings import RecordedDraft as RecordedDraft
     from holdfast.domain.sessions import Budget as Budget
     from holdfast.domain.sessions import OnBusy as OnBusy
     from holdfast.domain.sessions import OnExceed as OnExceed
@@ -71,6 +83,7 @@ if TYPE_CHECKING:
     from holdfast.domain.sessions import SessionRequest as SessionRequest
     from holdfast.domain.sessions import Status as Status
     from holdfast.domain.sessions import StopReason as StopReason
+    from holdfast.domain.tools import Effect as Effect
     from holdfast.domain.tools import FsTier as FsTier
     from holdfast.domain.tools import Grant as Grant
     from holdfast.execution.coordinator import RunScope as RunScope
@@ -83,13 +96,15 @@ __version__: Final = "0.1.0"
 _HOMES: Final = {
     "Agent": "domain.agents",
     "AgentQuery": "domain.queries",
-    "ApprovalAnswer": "domain.approvals",
+    "Answer": "ask",
     "Approval": "domain.approvals",
+    "ApprovalAnswer": "domain.approvals",
     "ApprovalAnswered": "domain.events",
     "ApprovalMode": "domain.approvals",
     "ApprovalRequested": "domain.events",
     "ApprovalScope": "domain.approvals",
     "ApprovalState": "domain.approvals",
+    "AskOptions": "ask",
     "Budget": "domain.sessions",
     "Call": "domain.calls",
     "CallSettled": "domain.events",
@@ -98,29 +113,38 @@ _HOMES: Final = {
     "Code": "domain.errors",
     "Config": "config.settings",
     "Conflict": "domain.errors",
+    "connect": "client.remote",
+    "Cost": "ask",
+    "DeletePolicy": "services.session_lifecycle",
     "Denied": "domain.errors",
+    "Effect": "domain.tools",
+    "Environment": "app",
     "Event": "domain.events",
     "FsTier": "domain.tools",
     "Gap": "domain.events",
     "Grant": "domain.tools",
-    "DeletePolicy": "services.session_lifecycle",
     "Holdfast": "api",
-    "LocalHoldfast": "api",
     "HoldfastError": "domain.errors",
-    "SettlementAction": "services.calls",
     "Internal": "domain.errors",
     "Invalid": "domain.errors",
     "LimitReached": "domain.errors",
+    "LocalHoldfast": "api",
     "Media": "domain.messages",
     "Message": "domain.messages",
     "MessageAppended": "domain.events",
+    "MessageDraft": "domain.drafts",
     "NotFound": "domain.errors",
     "Notice": "domain.messages",
     "NoticeCode": "domain.messages",
     "OnBusy": "domain.sessions",
     "OnExceed": "domain.sessions",
-    "Environment": "app",
+    "open_holdfast": "app",
     "Page": "domain.queries",
+    "Reasoning": "domain.messages",
+    "ReasoningDelta": "ask",
+    "Recorded": "domain.recordings",
+    "RecordedDraft": "domain.recordings",
+    "RemoteHoldfast": "client.remote",
     "ResultStatus": "domain.messages",
     "Role": "domain.messages",
     "RunScope": "execution.coordinator",
@@ -131,6 +155,8 @@ _HOMES: Final = {
     "SessionQuery": "domain.queries",
     "SessionRequest": "domain.sessions",
     "Settlement": "domain.calls",
+    "SettlementAction": "services.calls",
+    "SettlementRequest": "services.calls",
     "Status": "domain.sessions",
     "StepDelta": "domain.events",
     "StepEnded": "domain.events",
@@ -139,18 +165,18 @@ _HOMES: Final = {
     "StopReason": "domain.sessions",
     "StorageFull": "domain.errors",
     "Text": "domain.messages",
+    "TextDelta": "ask",
+    "Timeouts": "client.requests",
     "ToolCall": "domain.messages",
     "ToolEnded": "domain.events",
     "ToolResult": "domain.messages",
     "ToolStarted": "domain.events",
     "TurnEnded": "domain.events",
+    "TurnFailed": "ask",
     "TurnStarted": "domain.events",
     "Unavailable": "domain.errors",
-    "SettlementRequest": "services.calls",
-    "RemoteHoldfast": "client.remote",
-    "Timeouts": "client.requests",
-    "connect": "client.remote",
-    "open_holdfast": "app",
+    "Usage": "domain.costs",
+    "Waiting": "ask",
 }
 
 __all__ = [*sorted([*_HOMES, "__version__"])]  # noqa: PLE0604 — one list instead of two

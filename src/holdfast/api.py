@@ -4,12 +4,13 @@
 Verbs of a group take the owner first. A server knows the owner by the token and ignores it.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
+from holdfast.ask import AskVerbs
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.errors import out_of_memory
 from holdfast.domain.messages import Part, require_content
@@ -22,7 +23,7 @@ from holdfast.domain.sessions import (
 )
 from holdfast.domain.text import require_int, require_str
 from holdfast.services.agents import BUILT_IN
-from holdfast.zones.model import ZoneOperationNames
+from holdfast.zones.api import ZonesApi
 
 if TYPE_CHECKING:
     from holdfast.config import Config
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from holdfast.domain.messages import Message
     from holdfast.domain.models import Model, ModelRequest
     from holdfast.domain.queries import AgentQuery, Page, SessionQuery
+    from holdfast.domain.recordings import OnOpenCalls, Recorded
     from holdfast.domain.repos import Repo
     from holdfast.domain.sessions import Session, SessionContext, Status
     from holdfast.observations.queries import (
@@ -74,17 +76,6 @@ if TYPE_CHECKING:
     from holdfast.services.tokens import Tokens
     from holdfast.services.turns import Compactions
     from holdfast.workflows.session_export import Export, ExportFormat, Exports, ExportStream, Line
-    from holdfast.zones.lines import LineQuery, Lines
-    from holdfast.zones.model import (
-        ActiveZone,
-        Archive,
-        ArchiveResult,
-        OutputAppended,
-        RestoreResult,
-        StateWritten,
-        ZoneState,
-    )
-    from holdfast.zones.replay import Replay
     from holdfast.zones.service import Zones
 
 
@@ -183,50 +174,6 @@ class ObservationsApi(Protocol):
     ) -> "TimelinePage": ...
 
 
-class ZonesApi(ZoneOperationNames, Protocol):
-    """Active zones of agents, and their archives."""
-
-    async def show(self, owner: "Owner", definition_id: str) -> "ActiveZone": ...
-    async def read_state(self, owner: "Owner", definition_id: str) -> "ZoneState": ...
-    async def write_state(
-        self,
-        owner: "Owner",
-        definition_id: str,
-        content: str | bytes,
-        *,
-        if_modified_ms: int | None = None,
-    ) -> "StateWritten": ...
-    async def append_output(
-        self, owner: "Owner", definition_id: str, line: str
-    ) -> "OutputAppended": ...
-    async def append_lines(
-        self, owner: "Owner", definition_id: str, lines: "Sequence[str]", /
-    ) -> "OutputAppended": ...
-    async def read_lines(
-        self,
-        owner: "Owner",
-        definition_id: str,
-        query: "LineQuery | None" = None,
-        *,
-        archive: int | None = None,
-    ) -> "Lines": ...
-    async def read_content(
-        self, owner: "Owner", definition_id: str, name: str, *, archive: int | None = None
-    ) -> bytes: ...
-    def follow(
-        self, owner: "Owner", definition_id: str, *, start: int | None = None
-    ) -> "AsyncGenerator[Lines, None]": ...
-    async def replay(
-        self, owner: "Owner", definition_id: str, *, window: int = ..., page: int = ...
-    ) -> "Replay": ...
-    async def archive(self, owner: "Owner", definition_id: str) -> "ArchiveResult | None": ...
-    async def read_archive(self, owner: "Owner", definition_id: str, ms: int) -> "Archive": ...
-    async def restore_archive(
-        self, owner: "Owner", definition_id: str, ms: int, /
-    ) -> "RestoreResult": ...
-    async def delete_archive(self, owner: "Owner", definition_id: str, ms: int) -> bool: ...
-
-
 class AgentsApi(Protocol):
     """Agents."""
 
@@ -286,11 +233,19 @@ class SessionsApi(Protocol):
 
 
 class MessagesApi(Protocol):
-    """Messages; `record` stores one that was made elsewhere and starts no turn."""
+    """Messages; `record` and `record_turns` store what was made elsewhere and start no turn."""
 
     async def record(
         self, owner: "Owner", session_id: "SessionId", draft: "MessageDraft"
     ) -> "Message": ...
+    async def record_turns(
+        self,
+        owner: "Owner",
+        session_id: "SessionId",
+        drafts: "tuple[MessageDraft, ...]",
+        *,
+        on_open_calls: "OnOpenCalls" = ...,
+    ) -> "Recorded": ...
     async def get(self, owner: "Owner", session_id: "SessionId", message_id: str) -> "Message": ...
     async def list(
         self,
@@ -447,7 +402,7 @@ class SessionViewsApi(Protocol):
     async def list(self, query: "SessionQuery", *, cursor: str | None = None) -> "OverviewPage": ...
 
 
-class Holdfast(Protocol):
+class Holdfast(AskVerbs, Protocol):
     """All verbs, local or remote; `open`, `send`, `follow` and `read` act for `owner`."""
 
     @property
@@ -506,7 +461,7 @@ class Holdfast(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalHoldfast:
+class LocalHoldfast(AskVerbs):
     """An open store with all services, and the four methods that most programs need."""
 
     config: "Config"

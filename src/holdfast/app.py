@@ -215,7 +215,7 @@ async def _assembled(
         repos=records.repos,
         secrets=secrets,
         sessions=sessions,
-        messages=Messages(store, journal, coordinator, openings, leases),
+        messages=Messages(store, journal, coordinator, openings, leases, models=models),
         media=Media(store),
         events=records.events,
         session_views=SessionViews(store, leases),

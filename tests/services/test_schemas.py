@@ -73,7 +73,7 @@ async def test_a_model_that_never_matches_fails_the_turn(home: Path) -> None:
     (closing,) = rows[-1].parts
     assert isinstance(closing, Notice)
     assert closing.code is NoticeCode.ERROR
-    assert closing.text.startswith("invalid_request: The answer does not match the output schema")
+    assert closing.text.startswith("output_invalid: The answer does not match the output schema")
 
 
 @demands("S0-440")

@@ -44,6 +44,7 @@ EXIT_CODES: Final[Mapping[type[HoldfastError], int]] = {
 
 FAILURE_CODES: Final[Mapping[FailureCode, int]] = {
     FailureCode.INVALID_REQUEST: 2,
+    FailureCode.OUTPUT_INVALID: 2,
     FailureCode.CONTEXT_OVERFLOW: 2,
     FailureCode.CONTENT_FILTER: 2,
     FailureCode.PROVIDER_AUTH: 3,

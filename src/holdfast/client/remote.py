@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.api import Defaults
+from holdfast.ask import AskVerbs
 from holdfast.client.observations import RemoteObservations, RemoteSearch
 from holdfast.client.requests import RemotePart, Requests, Timeouts, build_path, build_query, new_id
 from holdfast.client.sessions import (
@@ -30,6 +31,7 @@ from holdfast.domain.ids import LOCAL_OWNER, Owner, SessionId
 from holdfast.domain.messages import Message, Part, require_content
 from holdfast.domain.models import Model, ModelRequest
 from holdfast.domain.queries import LIMIT_MOST, MESSAGES_MOST, AgentQuery, Page
+from holdfast.domain.recordings import OnOpenCalls, Recorded
 from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import (
     OnBusy,
@@ -71,6 +73,7 @@ from holdfast.wire.messages import (
     user_post,
 )
 from holdfast.wire.models import DefaultsForm, ModelForm, ModelList, model_post, model_value
+from holdfast.wire.recordings import RecordedForm, record_post, recorded_of
 from holdfast.wire.repo_sessions import RepoForm, RepoList, RepoPost, repo_of
 from holdfast.wire.session_actions import Exported, ExportPost, ExportQuery
 from holdfast.wire.sessions import SessionForm, session_of, session_post
@@ -265,6 +268,19 @@ class RemoteMessages(RemotePart):
         form = await self._requests.post(path, recorded_post(draft, id=id_), MessageForm)
         return message_of(form)
 
+    async def record_turns(
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        drafts: tuple[MessageDraft, ...],
+        *,
+        on_open_calls: OnOpenCalls = "unknown",
+    ) -> Recorded:
+        """Store whole turns that were played elsewhere; at most 8 MiB in one request."""
+        body = record_post(drafts, on_open_calls, new_id)
+        path = session_path(session_id, "record")
+        return recorded_of(await self._requests.post(path, body, RecordedForm))
+
     async def get(self, owner: Owner, session_id: SessionId, message_id: str) -> Message:
         """Return a message."""
         path = session_path(session_id, "messages", message_id)
@@ -389,7 +405,7 @@ def _number(item: Event | Gap) -> int:
 _decoder: Final = msgspec.json.Decoder(Event)
 
 
-class RemoteHoldfast:
+class RemoteHoldfast(AskVerbs):
     """The API of one server. Idempotent requests are retried when the connection breaks.
 
     Requests that create something carry an id, so they are idempotent.

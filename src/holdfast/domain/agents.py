@@ -129,6 +129,7 @@ class AgentOverrides(Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None
     retry: Retry | None = None
     system_prompt_append: str | None = None
+    output_schema: dict[str, Any] | None = None
 
 
 class Agent(Struct, frozen=True, kw_only=True):
@@ -173,14 +174,19 @@ def override_agent(agent: Agent, overrides: AgentOverrides | None) -> Agent:
         raise Invalid(
             Code.INVALID_INPUT,
             f"Agent {agent.slug} is a program that chooses its own model settings; leave out "
-            "temperature, max_tokens, retry and system_prompt_append.",
+            "temperature, max_tokens, retry, system_prompt_append and output_schema.",
             {"field": "overrides"},
         )
     named = {key: getattr(overrides, key) for key in ("temperature", "max_tokens", "retry")}
     given = {key: value for key, value in named.items() if value is not None}
     prompt = filter(None, (agent.system_prompt, overrides.system_prompt_append))
+    schema = overrides.output_schema
+    extra = agent.extra if schema is None else {**agent.extra, _OUTPUT_SCHEMA: schema}
     return replace(
-        agent, runtime=replace(agent.runtime, **given), system_prompt="\n\n".join(prompt)
+        agent,
+        runtime=replace(agent.runtime, **given),
+        system_prompt="\n\n".join(prompt),
+        extra=extra,
     )
 
 
@@ -284,6 +290,7 @@ def _put_in(found: re.Match[str], variables: Mapping[str, str]) -> str:
 
 # Keys of an agent file that are kept in `extra`.
 SCHEMA_KEYS: Final[tuple[str, ...]] = ("input_schema", "output_schema")
+_OUTPUT_SCHEMA: Final = SCHEMA_KEYS[1]
 # Attempts of a chain entry that was created without a number.
 _USUAL_ATTEMPTS: Final = 2
 

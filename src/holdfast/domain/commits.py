@@ -218,9 +218,13 @@ class CommitBuilder:
                 case _:
                     self.add_event(draft, turn)
 
-    def add_message(self, draft: MessageDraft, turn: int) -> Message:
-        """Add a message row; it also takes an event number, because it is its own event."""
-        at = self._last = max(self._now, self._last + 1)
+    def add_message(self, draft: MessageDraft, turn: int, at: int | None = None) -> Message:
+        """Add a message row; it also takes an event number, because it is its own event.
+
+        `at` is the time of a message that was written elsewhere.
+        """
+        if at is None:
+            at = self._last = max(self._now, self._last + 1)
         encoded = encode_parts(draft.parts)
         content = self._scrubber.clean_json(encoded)
         # The scrubber returns the same object if nothing matched, which saves decoding it again.
@@ -391,7 +395,10 @@ class CommitBuilder:
         for entry in self.costs():
             if entry.request_id == draft.request_id:
                 return
-        entry = draft.entry(self.state.session_id, turn, instant(self.tick()))
+        self.add_cost(draft.entry(self.state.session_id, turn, instant(self.tick())))
+
+    def add_cost(self, entry: CostEntry) -> None:
+        """Add an entry to the ledger and to the sums of the session."""
         self._costs.append(entry)
         state = self.state
         self.state = replace(

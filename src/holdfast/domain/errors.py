@@ -138,6 +138,7 @@ class Code(StrEnum):
     WORKFLOW_NOT_RUNNABLE = "workflow_not_runnable"
     WORKFLOW_TOO_LARGE = "workflow_too_large"
     WORKSPACE_MISSING = "workspace_missing"
+    WRONG_THREAD = "wrong_thread"
     WORKSPACE_ROOT_UNSET = "workspace_root_unset"
     YAML_INVALID = "yaml_invalid"
     ZONE_CHANGED = "zone_changed"

@@ -36,6 +36,7 @@ class FailureCode(StrEnum):
     """Why a turn or a step failed: one closed list."""
 
     INVALID_REQUEST = "invalid_request"
+    OUTPUT_INVALID = "output_invalid"
     CONTEXT_OVERFLOW = "context_overflow"
     CONTENT_FILTER = "content_filter"
     PROVIDER_AUTH = "provider_auth"
@@ -152,6 +153,8 @@ class TurnEnded(Struct, frozen=True, kw_only=True, tag="turn.ended"):
     failure: Failure | None = None
     # Whether `microcents` is an upper bound; only if not `priced`.
     estimated: bool = False
+    # Set for a turn that was played elsewhere and recorded here.
+    recorded: bool | UnsetType = UNSET
 
 
 class StepStarted(Struct, frozen=True, kw_only=True, tag="step.started"):
@@ -446,6 +449,7 @@ class KeptTurnEnded(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="
     more_turns: bool = False
     failure: Failure | None = None
     estimated: bool = False
+    recorded: bool | UnsetType = UNSET
 
 
 def encode_stored(payload: Payload) -> bytes:
@@ -482,6 +486,7 @@ def encode_stored(payload: Payload) -> bytes:
                     more_turns=payload.more_turns,
                     failure=payload.failure,
                     estimated=payload.estimated,
+                    recorded=payload.recorded,
                 )
             )
         case _:

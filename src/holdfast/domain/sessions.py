@@ -422,6 +422,10 @@ class SessionRequest(Struct, frozen=True, kw_only=True):
         fields = msgspec.structs.asdict(self)
         if self.overrides is None:
             del fields["overrides"]
+        elif self.overrides.output_schema is None:
+            changed = msgspec.structs.asdict(self.overrides)
+            del changed["output_schema"]
+            fields["overrides"] = changed
         return fields
 
 

@@ -309,7 +309,7 @@ def _after_fault(play: TurnState, fault: str) -> Outcome | None:
     ]
     if len(reported) + 1 >= ANSWERS_MOST:
         message = f"{text} Change the output_schema, the prompt or the model of the agent."
-        failure = Failure(code=FailureCode.INVALID_REQUEST, message=message)
+        failure = Failure(code=FailureCode.OUTPUT_INVALID, message=message)
         return Outcome(stop_reason=StopReason.ERROR, failure=failure)
     play.carry([notice_draft(NoticeCode.OUTPUT_INVALID, f"{text} Answer again.")])
     return None

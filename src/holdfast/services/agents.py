@@ -12,9 +12,11 @@ from holdfast.domain.agents import (
     SCHEMA_KEYS,
     AcpRuntime,
     Agent,
+    AgentOverrides,
     AgentStatus,
     LlmRuntime,
     ModelChoice,
+    override_agent,
     require_retry,
 )
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
@@ -386,6 +388,14 @@ def schema_of(agent: Agent, key: str) -> dict[str, Any] | None:
     """Return a schema of an agent; `None` if it has none."""
     found = agent.extra.get(key) if agent.extra else None
     return found if isinstance(found, dict) else None
+
+
+def with_overrides(agent: Agent, overrides: AgentOverrides | None) -> Agent:
+    """Return the agent as a session changes it; refuses a schema that cannot be applied."""
+    changed = override_agent(agent, overrides)
+    if overrides is not None and overrides.output_schema is not None:
+        require_schemas(changed.extra)
+    return changed
 
 
 def require_schemas(extra: Mapping[str, Any]) -> None:

@@ -216,6 +216,10 @@ class Journal:
         """Return the redaction filter for the drafts of one turn."""
         return RedactedDeltas(self._stamping.scrubber)
 
+    def now(self) -> int:
+        """Return the current time in microseconds."""
+        return self._stamping.now()
+
     def new_id(self) -> str:
         """Return a new id."""
         return self._stamping.id_factory.new()

@@ -4,6 +4,7 @@ import logging
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 from functools import partial
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,6 +24,7 @@ from holdfast.domain.messages import (
     require_sendable,
 )
 from holdfast.domain.queries import MESSAGES_MOST, MessageQuery, Page
+from holdfast.domain.recordings import OnOpenCalls, Recorded, require_recording
 from holdfast.domain.sessions import Created, OnBusy, SessionState, Status
 from holdfast.domain.time import instant
 from holdfast.ports.runtime import Coordinator, RunSlot
@@ -31,11 +33,13 @@ from holdfast.services.agents import require_input
 from holdfast.services.batches import BATCH_BYTES, BATCH_ROWS, PAGE_ROWS, Scan
 from holdfast.services.journal import (
     Journal,
+    JournalTransaction,
     find_session_state,
     session_not_found,
 )
 from holdfast.services.leases import Leases
 from holdfast.services.live_session import LiveSession, MessageRange, rows_of
+from holdfast.services.models import Models
 from holdfast.services.session_create import SessionCreation
 from holdfast.services.session_lifecycle import (
     Admission,
@@ -46,10 +50,13 @@ from holdfast.services.session_lifecycle import (
     is_plain_record,
     record,
     record_plain,
+    record_turns,
 )
 from holdfast.services.turns import unfinished_step
 
 log = logging.getLogger(__name__)
+# Rows that are written in well under a millisecond each.
+BRIEF_RECORDING: Final = 50
 
 
 class UnfinishedAnswer(Struct, frozen=True, kw_only=True):
@@ -82,8 +89,11 @@ class Messages:
         coordinator: Coordinator,
         openings: SessionCreation,
         leases: Leases,
+        *,
+        models: Models,
     ) -> None:
         """`openings` reopens closed sessions."""
+        self._models = models
         self._openings = openings
         self._leases = leases
         self._store = store
@@ -231,6 +241,29 @@ class Messages:
                 # Another process wrote, or the id is taken: the transaction below finds out.
                 log.debug("a message is recorded by a transaction")
         return await self._journal.write(owner, session_id, lambda writer: record(writer, wanted))
+
+    async def record_turns(
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        drafts: tuple[MessageDraft, ...],
+        *,
+        on_open_calls: OnOpenCalls = "unknown",
+    ) -> Recorded:
+        """Store whole turns that were played elsewhere in one commit; nothing runs.
+
+        With ids it may be repeated, also with further messages at the end.
+        """
+        now = self._journal.now()
+        wanted = require_recording(drafts, on_open_calls, now=now)
+        wanted = tuple(replace(draft, id=_id(draft.id)) for draft in wanted)
+
+        async def compose(entry: JournalTransaction) -> Recorded:
+            writer = await entry.open(owner, session_id)
+            return await record_turns(writer, wanted, self._models)
+
+        # A long one is not written on the event loop.
+        return await self._journal.enter(compose, is_brief=len(wanted) <= BRIEF_RECORDING)
 
     async def get(self, owner: Owner, session_id: SessionId, message_id: str) -> Message:
         """Return one message of the session, inherited ones included."""

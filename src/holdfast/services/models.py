@@ -123,6 +123,11 @@ class Models:
         await tx.models.add(model)
         return model.id
 
+    async def find_or_add(self, tx: Tx, ref: str) -> Model:
+        """Return a model given by id or by `provider:name`, with current prices."""
+        model_id = await self.resolve(tx, ref)
+        return self._today(await tx.models.by_id(model_id) or model_of(ref))
+
     async def chain(self, tx: Tx, session: Session) -> tuple[Model, ...]:
         """Return the models of a turn: the session's own first, then the agent's, each once."""
         runtime = session.agent.runtime

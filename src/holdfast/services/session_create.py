@@ -15,7 +15,6 @@ from holdfast.domain.agents import (
     LlmRuntime,
     ReasoningEffort,
     Runtime,
-    override_agent,
     refuse_secrets,
     render,
 )
@@ -57,7 +56,7 @@ from holdfast.domain.tools import (
 )
 from holdfast.ports.store import Tx
 from holdfast.services.agent_processes import ProcessLimit
-from holdfast.services.agents import find_agent
+from holdfast.services.agents import find_agent, with_overrides
 from holdfast.services.costs import turns_left
 from holdfast.services.journal import (
     Journal,
@@ -431,7 +430,7 @@ class SessionCreation:
         context = self._context(agent.owner, request, repo, session_id)
         model = await self._models.resolve(entry.tx, request.model) if request.model else None
         now = entry.now()
-        changed = override_agent(agent, request.overrides)
+        changed = with_overrides(agent, request.overrides)
         snapshot = freeze_agent(changed, context, self._rules)
         kept, tools = narrow_agent(snapshot.agent, request.tools)
         session = Session(

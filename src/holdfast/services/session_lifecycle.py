@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from holdfast.domain.messages import (
     ToolCall,
     ToolResult,
 )
+from holdfast.domain.recordings import Recorded, RecordedDraft, add_recording, recorded
 from holdfast.domain.sessions import (
     Created,
     OnBusy,
@@ -54,7 +56,9 @@ from holdfast.services.journal import (
     session_not_found,
 )
 from holdfast.services.leases import Leases
+from holdfast.services.live_session import MessageRange, rows_of
 from holdfast.services.media import find_size
+from holdfast.services.models import Models
 from holdfast.services.turns import open_step, repair_turn
 from holdfast.services.workspaces import FolderProvider
 from holdfast.zones.binding import unbind_zone
@@ -159,6 +163,67 @@ def record_plain(writer: CommitBuilder, draft: MessageDraft, call: Call | None =
     transition(writer.state.status, Verb.ADMIT)
     _require_place(writer.state, draft.role, call)
     return writer.add_message(draft, 0)
+
+
+async def record_turns(
+    writer: SessionWriter, drafts: Sequence[RecordedDraft], models: Models
+) -> Recorded:
+    """Write whole turns that were played elsewhere; messages that are stored are left out."""
+    stored = await _stored_beginning(writer, drafts)
+    rest = drafts[len(stored) :]
+    if not rest:
+        return recorded(stored, is_new=False)
+    for draft in rest:
+        await _require_held(writer, draft)
+        if (call := await _call_of(writer, draft)) is not None:
+            _require_place(writer.state, draft.role, call)
+    await _require_later(writer, next((each.at for each in rest if each.at is not None), None))
+    refs = {draft.model for draft in rest if draft.model is not None}
+    found = {ref: await models.find_or_add(writer.tx, ref) for ref in sorted(refs)}
+    turn = stored[-1].turn if stored else 0
+    return recorded([*stored, *add_recording(writer, rest, found, turn=turn)], is_new=True)
+
+
+async def _stored_beginning(writer: SessionWriter, drafts: Sequence[MessageDraft]) -> list[Message]:
+    """Return the rows of the first messages if they are stored; no other one may be."""
+    if not writer.state.messages:
+        return []
+    found = [await _repeated(writer, writer.clean(draft)) for draft in drafts]
+    stored = [row for row in found if row is not None]
+    is_beginning = all(row is not None for row in found[: len(stored)])
+    if not is_beginning or (0 < len(stored) < len(drafts) and not await _is_end(writer, stored)):
+        raise Conflict(
+            Code.MESSAGE_ID_REUSED,
+            "Some of these messages are stored, and not as the last ones of the session; record "
+            "the others with new ids.",
+        )
+    return stored
+
+
+async def _require_later(writer: SessionWriter, at: datetime | None) -> None:
+    """Refuse a time before the last message of the session."""
+    last = await _rows_after(writer, writer.state.messages - 1) if at is not None else []
+    if at is not None and last and at < last[0].created_at:
+        raise Invalid(
+            Code.INVALID_INPUT,
+            "The session has a later message; recorded times must not fall.",
+            {"field": "at"},
+        )
+
+
+async def _rows_after(writer: SessionWriter, sequence: int) -> list[Message]:
+    first, last = max(1, sequence + 1), writer.state.messages
+    return await rows_of(writer.tx, writer.state, MessageRange(first, last)) if last else []
+
+
+async def _is_end(writer: SessionWriter, stored: Sequence[Message]) -> bool:
+    """Return whether nothing follows rows of a recording but the results that it lacked."""
+    if stored[-1].sequence == writer.state.messages:
+        return True
+    after = await _rows_after(writer, stored[-1].sequence)
+    calls = {part.id for row in stored for part in row.parts if isinstance(part, ToolCall)}
+    parts = [part for row in after for part in row.parts]
+    return all(isinstance(part, ToolResult) and part.call_id in calls for part in parts)
 
 
 async def find_message(tx: Tx, head: SessionState, message_id: MessageId) -> Message | None:

@@ -168,6 +168,10 @@ class OverridesForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     max_tokens: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None = None
     retry: Retry | None = None
     system_prompt_append: Annotated[str, Meta(max_length=256 << 10)] | None = None
+    output_schema: (
+        Annotated[dict[str, Any], Meta(description="The JSON schema of each answer's value.")]
+        | None
+    ) = None
 
 
 class ForkPointForm(Struct, frozen=True, kw_only=True):
@@ -189,6 +193,10 @@ class SessionAgentForm(Struct, frozen=True, kw_only=True):
         Meta(description="llm for Holdfast's own loop, acp for an external program."),
     ]
     model_ids: Annotated[tuple[Uuid, ...], Meta(description="The models, in order of preference.")]
+    output_schema: (
+        Annotated[dict[str, Any], Meta(description="The schema of each answer's value, if any.")]
+        | UnsetType
+    ) = UNSET
 
 
 class ProgramForm(Struct, frozen=True, kw_only=True):
@@ -435,6 +443,7 @@ def _agent_form(agent: Agent) -> SessionAgentForm:
         name=agent.name,
         runtime="llm" if isinstance(agent.runtime, LlmRuntime) else "acp",
         model_ids=tuple(each.model_id for each in chain),
+        output_schema=agent.extra.get("output_schema", UNSET),
     )
 
 
@@ -564,6 +573,7 @@ def _snapshot_of(form: SessionForm) -> Agent:
         system_prompt="",
         # The command is not in the form; only the kind of runtime is.
         runtime=LlmRuntime(models=chain) if shown.runtime == "llm" else AcpRuntime(command="-"),
+        extra={} if shown.output_schema is UNSET else {"output_schema": shown.output_schema},
         created_at=parse_time(form.created_at),
         updated_at=parse_time(form.created_at),
     )

@@ -167,7 +167,7 @@ class Process:
             coordinator.wake(head.key)
         return Floors(
             sessions=sessions,
-            messages=Messages(store, journal, coordinator, openings, leases),
+            messages=Messages(store, journal, coordinator, openings, leases, models=models),
             events=events,
             approvals=approvals,
             calls=Calls(store, journal, coordinator, id_factory),

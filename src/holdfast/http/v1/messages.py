@@ -34,6 +34,7 @@ from holdfast.wire.messages import (
     message_forms,
     parts_of,
 )
+from holdfast.wire.recordings import RecordedForm, RecordPost, drafts_of, recorded_form
 from holdfast.wire.scalars import decode_cursor, encode_cursor, split_commas
 
 
@@ -107,6 +108,22 @@ async def list_messages(request: RouteRequest[MessagesQuery, None]) -> Response 
     return await in_pieces(request, add(batches(), start=b'{"data":[', end=end))
 
 
+async def record_turns(request: RouteRequest[NoQuery, RecordPost]) -> Response:
+    """Store whole turns that were played elsewhere; nothing runs."""
+    session_id = await requested_session(request)
+    made = await request.holdfast.messages.record_turns(
+        request.owner,
+        session_id,
+        drafts_of(request.body),
+        on_open_calls=request.body.on_open_calls,
+    )
+    return Response(
+        status=201 if made.is_new else 200,
+        content=recorded_form(made, session_id),
+        headers={} if made.is_new else {"idempotency-replayed": "true"},
+    )
+
+
 async def read_message(request: RouteRequest[MessagePartsQuery, None]) -> Response:
     """Return a message."""
     session_id = await requested_session(request)
@@ -150,6 +167,47 @@ ROUTES: Final[tuple[Route, ...]] = (
             description=(
                 "The response is sent after the message is on disk and before a model is "
                 "called. Messages of other roles are recorded and start no turn."
+            ),
+        )
+    ),
+    *session_routes(
+        Route(
+            method="POST",
+            path="/record",
+            name="messages.record",
+            handler=record_turns,
+            needs=Scope.WRITE,
+            body=RecordPost,
+            responses={201: RecordedForm, 200: RecordedForm},
+            response_headers={200: ("idempotency-replayed",)},
+            error_codes=(
+                Code.CALL_NOT_OPEN,
+                Code.ID_REUSED,
+                Code.INVALID_INPUT,
+                Code.INVALID_TEXT,
+                Code.MEDIA_NOT_FOUND,
+                Code.MESSAGE_EMPTY,
+                Code.MESSAGE_ID_REUSED,
+                Code.MESSAGE_INVALID,
+                Code.MESSAGE_TOO_LARGE,
+                Code.MODEL_NOT_FOUND,
+                Code.SESSION_CLOSED,
+                Code.SESSION_FAILED,
+                Code.SESSION_NOT_FOUND,
+                Code.SESSION_RUNNING,
+                Code.UNKNOWN_MODEL,
+            ),
+            examples={
+                "body": {
+                    "messages": [
+                        {"role": "user", "parts": [{"type": "text", "text": "How much is 2+2?"}]},
+                        {"role": "assistant", "parts": [{"type": "text", "text": "4"}]},
+                    ]
+                }
+            },
+            description=(
+                "One commit; a user's message begins a turn. With ids it may be repeated, also "
+                "with further messages at the end."
             ),
         )
     ),

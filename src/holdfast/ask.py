@@ -1,0 +1,568 @@
+"""`ask`, `stream` and `record`: the short way to an answer, written once for every `Holdfast`.
+
+They are built on the other verbs, so that a store in this process and a server behave alike.
+"""
+
+import asyncio
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
+from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.domain.agents import AgentOverrides
+from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalMode, ApprovalState
+from holdfast.domain.calls import Call
+from holdfast.domain.costs import Usage
+from holdfast.domain.drafts import MessageDraft
+from holdfast.domain.errors import Code, Conflict, Invalid
+from holdfast.domain.events import (
+    ApprovalRequested,
+    Channel,
+    Event,
+    Failure,
+    FailureCode,
+    Gap,
+    SessionClosed,
+    StepDelta,
+    StepStarted,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+)
+from holdfast.domain.ids import ApprovalId, CallId, SessionId, require_uuid
+from holdfast.domain.messages import Message, Output, Part, Role, ToolCall
+from holdfast.domain.recordings import OnOpenCalls, Recorded
+from holdfast.domain.sessions import (
+    Budget,
+    Session,
+    SessionContext,
+    SessionRequest,
+    Status,
+    StopReason,
+)
+from holdfast.domain.text import require_str
+
+if TYPE_CHECKING:
+    from holdfast.api import Holdfast
+
+V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)
+
+# The turn ended as its model meant it; every other stop reason raises `TurnFailed`.
+_RETURNED: Final = frozenset({StopReason.STOP, StopReason.LENGTH, StopReason.REFUSAL})
+# Rows before a queued message that may belong to its turn.
+_LOOK_BACK: Final = 256
+_BUILT_IN: Final = "holdfast"
+_NAMESPACE: Final = uuid5(NAMESPACE_URL, "holdfast:ask")
+
+
+class Cost(Struct, frozen=True, kw_only=True):
+    """What a turn cost; without a known price for each request the sum is a bound."""
+
+    microcents: int = 0
+    priced: bool = True
+    # Whether an unpriced sum is an upper bound.
+    estimated: bool = False
+
+    def __str__(self) -> str:
+        amount = f"${self.microcents / 100_000_000:.4f}"
+        if self.priced:
+            return amount if self.microcents else "free"
+        if not self.microcents:
+            return "unknown"
+        return f"{'at most' if self.estimated else 'at least'} {amount}"
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """What an open turn waits for."""
+
+    reason: Literal["approval", "budget"]
+    text: str
+    approval_id: ApprovalId | None = None
+    call_ids: tuple[CallId, ...] = ()
+
+
+class Answer(Struct, Generic[V_co], frozen=True, kw_only=True):
+    """The end of a turn, or what it waits for; `value` is set by `output=`.
+
+    `messages` are the rows of the turn.
+    """
+
+    text: str
+    value: V_co
+    messages: tuple[Message, ...]
+    calls: tuple[Call, ...]
+    session_id: SessionId
+    turn: int
+    stop_reason: StopReason | None
+    model: str | None = None
+    usage: Usage = Usage()
+    cost: Cost = Cost()
+    waiting: Waiting | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class TurnFailed(Exception):  # noqa: N818 — named like the errors of the domain
+    """A turn that ended without an answer; `answer` holds what there is of it."""
+
+    def __init__(
+        self, message: str, *, answer: Answer[Any] | None = None, failure: Failure | None = None
+    ) -> None:
+        super().__init__(message)
+        self.answer = answer
+        self.failure = failure
+
+
+class TextDelta(Struct, frozen=True, kw_only=True):
+    """A piece of the answer's text; a step that failed is followed by one with another number."""
+
+    text: str
+    step: int
+
+
+class ReasoningDelta(Struct, frozen=True, kw_only=True):
+    """A piece of the model's reasoning."""
+
+    text: str
+    step: int
+
+
+StreamItem = TextDelta | ReasoningDelta | ToolStarted | ToolEnded | Waiting | Answer[V]
+# Answers the questions of a turn; may be asynchronous.
+Approve = Callable[[Approval], bool | ApprovalAnswer | Awaitable[bool | ApprovalAnswer]]
+
+
+class AskOptions(TypedDict, total=False):
+    """The options of `ask` and `stream`; those up to `tags` belong to the session it opens."""
+
+    agent: str
+    model: str
+    # Appended to the agent's system prompt.
+    system: str
+    tools: Sequence[str]
+    context: SessionContext
+    approval: ApprovalMode
+    budget: Budget
+    turn_cap: int
+    title: str
+    tags: tuple[str, ...]
+    session: str
+    # The id of the message: with the same one nothing is sent twice.
+    id: str
+    # Makes the ids of session and message; for a question that is asked once.
+    key: str
+    timeout: float
+    approve: Approve
+    on_wait: Literal["wait", "return"]
+    # The turn goes on after a timeout or a cancellation.
+    detach: bool
+    # False: a turn that failed is returned, too.
+    check: bool
+
+
+_OPENING: Final = (
+    *("agent", "model", "system", "tools", "context", "approval", "budget"),
+    *("turn_cap", "title", "tags"),
+)
+
+
+class AskVerbs(Protocol):
+    """The verbs that are made of other verbs."""
+
+    @overload
+    async def ask(
+        self: "Holdfast",
+        prompt: str | tuple[Part, ...],
+        *,
+        output: None = None,
+        **options: Unpack[AskOptions],
+    ) -> Answer[None]: ...
+    @overload
+    async def ask(
+        self: "Holdfast",
+        prompt: str | tuple[Part, ...],
+        *,
+        output: type[V],
+        **options: Unpack[AskOptions],
+    ) -> Answer[V]: ...
+    async def ask(
+        self: "Holdfast",
+        prompt: str | tuple[Part, ...],
+        *,
+        output: Any = None,
+        **options: Unpack[AskOptions],
+    ) -> Answer[Any]:
+        """Send a message, wait for its turn and return the answer.
+
+        Opens a session unless `session` names one. Raises `TurnFailed` if the turn has no answer.
+        """
+        asked = _Question(self, prompt, output, options)
+        try:
+            async with aclosing(asked.items()) as items:
+                async for item in items:
+                    if isinstance(item, Answer):
+                        return item
+        except asyncio.CancelledError:
+            await asked.leave()
+            raise
+        raise _session_closed()
+
+    @overload
+    def stream(
+        self: "Holdfast",
+        prompt: str | tuple[Part, ...],
+        *,
+        output: None = None,
+        **options: Unpack[AskOptions],
+    ) -> AsyncGenerator[StreamItem[None], None]: ...
+    @overload
+    def stream(
+        self: "Holdfast",
+        prompt: str | tuple[Part, ...],
+        *,
+        output: type[V],
+        **options: Unpack[AskOptions],
+    ) -> AsyncGenerator[StreamItem[V], None]: ...
+    def stream(
+        self: "Holdfast",
+        prompt: str | tuple[Part, ...],
+        *,
+        output: Any = None,
+        **options: Unpack[AskOptions],
+    ) -> AsyncGenerator[StreamItem[Any], None]:
+        """Ask, and yield the answer as it comes; the last item is the `Answer`.
+
+        Leaving the iteration early stops nothing.
+        """
+        return _Question(self, prompt, output, options).items()
+
+    async def record(
+        self: "Holdfast",
+        session_id: SessionId,
+        messages: Sequence[MessageDraft],
+        *,
+        on_open_calls: OnOpenCalls = "unknown",
+    ) -> Recorded:
+        """Store turns that happened elsewhere, in one commit; nothing runs.
+
+        A user's message begins a turn. With ids, repeating the call stores nothing twice.
+        """
+        require_str(session_id, field="session_id")
+        return await self.messages.record_turns(
+            self.owner, session_id, tuple(messages), on_open_calls=on_open_calls
+        )
+
+
+class _Question:
+    """One question: sends it, follows its turn and builds the answer."""
+
+    def __init__(
+        self,
+        hf: "Holdfast",
+        prompt: str | tuple[Part, ...],
+        output: Any,
+        options: AskOptions,
+    ) -> None:
+        _require_options(options)
+        self._hf = hf
+        self._prompt = prompt
+        self._options = options
+        self._output = None if output is None else _OutputType(output)
+        self._deadline: float | None = None
+        self._turn: int | None = None
+        self._session_id = SessionId("")
+        self._first_row = 0
+        self._cursor = 0
+        self._model: str | None = None
+
+    async def items(self) -> AsyncGenerator[StreamItem[Any], None]:
+        """Send the question and yield what happens, up to the answer."""
+        if (timeout := self._options.get("timeout")) is not None:
+            self._deadline = asyncio.get_running_loop().time() + timeout
+        await self._send()
+        async with aclosing(self._payloads()) as payloads:
+            async for payload in payloads:
+                match payload:
+                    case StepStarted(model=model):
+                        self._model = model or None
+                    case StepDelta(channel=Channel.TEXT):
+                        yield TextDelta(text=payload.text, step=payload.step)
+                    case StepDelta():
+                        yield ReasoningDelta(text=payload.text, step=payload.step)
+                    case ToolStarted() | ToolEnded():
+                        yield payload
+                    case ApprovalRequested():
+                        waiting = await self._ask_for(payload)
+                        if waiting is not None:
+                            yield waiting
+                            if self._options.get("on_wait") == "return":
+                                yield await self._answer(None, waiting)
+                                return
+                    case TurnEnded():
+                        yield await self._answer(payload, None)
+                        return
+
+    async def leave(self) -> None:
+        """Stop the turn, because its caller was cancelled; `detach` lets it go on."""
+        if self._turn is not None and not self._options.get("detach"):
+            # Shielded, because a second cancellation must not leave a turn that costs.
+            stop = self._hf.sessions.interrupt(self._hf.owner, self._session_id, turn=self._turn)
+            await asyncio.shield(asyncio.ensure_future(stop))
+
+    async def _send(self) -> None:
+        hf, options = self._hf, self._options
+        message_id = options.get("id")
+        if message_id is not None:
+            message_id = require_uuid(message_id, what="message id")
+        session_id: str | None = options.get("session")
+        if session_id is None:
+            session = await self._open(message_id)
+        else:
+            require_str(session_id, field="session")
+            session = await hf.sessions.get(hf.owner, SessionId(session_id))
+            self._require_schema(session)
+        if (key := options.get("key")) is not None:
+            message_id = str(uuid5(UUID(session.id), f"message:{key}"))
+        message = await hf.send(session.id, self._prompt, id=message_id or str(uuid4()))
+        is_repeated = message.sequence <= session.message_count
+        self._session_id, self._turn = session.id, message.turn
+        self._cursor = 0 if is_repeated else session.last_event
+        is_alone = session.status is not Status.RUNNING and not is_repeated
+        self._first_row = message.sequence - (0 if is_alone else _LOOK_BACK)
+
+    async def _open(self, message_id: str | None) -> Session:
+        hf, options = self._hf, self._options
+        agent, key = options.get("agent", _BUILT_IN), options.get("key")
+        named = f"{hf.owner}|{agent}|{key}" if key is not None else message_id
+        overrides = AgentOverrides(
+            system_prompt_append=options.get("system"),
+            output_schema=None if self._output is None else self._output.schema,
+        )
+        tools = options.get("tools")
+        request = SessionRequest(
+            title=options.get("title"),
+            tags=options.get("tags", ()),
+            model=options.get("model"),
+            context=options.get("context"),
+            tools=None if tools is None else tuple(tools),
+            approval=options.get("approval"),
+            turn_cap=options.get("turn_cap"),
+            budget=options.get("budget"),
+            overrides=None if overrides == AgentOverrides() else overrides,
+        )
+        id_ = None if named is None else str(uuid5(_NAMESPACE, named))
+        return await hf.open(agent, request, id=id_)
+
+    def _require_schema(self, session: Session) -> None:
+        """Refuse `output` in a session that was opened without it: a schema is the session's."""
+        if self._output is not None and (
+            session.agent.extra.get("output_schema") != self._output.schema
+        ):
+            raise Invalid(
+                Code.OPTION_NOT_OFFERED,
+                "output belongs to a session that was opened with it; leave out session, or "
+                "open the session with the same output.",
+                {"options": ["output"]},
+            )
+
+    async def _payloads(self) -> AsyncGenerator[Any, None]:
+        """Yield what happens in the turn; after the timeout, its interrupted end."""
+        while True:
+            try:
+                async with aclosing(self._hf.follow(self._session_id, after=self._cursor)) as items:
+                    while True:
+                        async with asyncio.timeout_at(self._deadline):
+                            item = await anext(items)
+                        if (payload := self._own(item)) is not None:
+                            yield payload
+            except TimeoutError:
+                self._deadline = None
+                await self._stop_late()
+
+    def _own(self, item: Event | Gap) -> Any:
+        """Return the payload of an event of this turn."""
+        if isinstance(item, Gap):
+            self._cursor = item.to_sequence
+            return None
+        self._cursor = item.sequence
+        if isinstance(item.payload, SessionClosed):
+            raise _session_closed()
+        return item.payload if item.turn == self._turn else None
+
+    async def _stop_late(self) -> None:
+        """Stop a turn that took too long; raises if it has not begun or may go on."""
+        if self._options.get("detach"):
+            raise TimeoutError("The turn takes longer than the timeout; it goes on.")
+        hf, turn = self._hf, self._turn
+        stopped = await hf.sessions.interrupt(hf.owner, self._session_id, turn=turn)
+        if stopped.turn is None and stopped.session.settled < (turn or 0):
+            raise TimeoutError("The turn did not begin within the timeout; it stays queued.")
+
+    async def _ask_for(self, asked: ApprovalRequested) -> Waiting | None:
+        """Have a question answered; return what is waited for if it still is open."""
+        hf = self._hf
+        approval = await hf.approvals.get(hf.owner, self._session_id, asked.approval_id)
+        if approval.state is not ApprovalState.WAITING:
+            return None
+        approve = self._options.get("approve")
+        if approve is None:
+            return Waiting(
+                # Only a question about the budget belongs to no call.
+                reason="budget" if asked.call_id is None else "approval",
+                text=asked.question,
+                approval_id=asked.approval_id,
+                call_ids=() if asked.call_id is None else (asked.call_id,),
+            )
+        # In a thread, because a function that asks a person would stop the event loop.
+        said = await asyncio.to_thread(approve, approval)
+        decided = await said if inspect.isawaitable(said) else said
+        if not isinstance(decided, ApprovalAnswer):
+            state = ApprovalState.ALLOWED if decided is True else ApprovalState.DENIED
+            decided = ApprovalAnswer(state=state, by=hf.owner)
+        try:
+            await hf.approvals.answer(
+                hf.owner,
+                self._session_id,
+                approval.id,
+                decided,
+                digest=approval.question.digest,
+            )
+        except Conflict as error:
+            # Someone else was first; the turn goes on with that answer.
+            if error.code is not Code.APPROVAL_CLOSED:
+                raise
+        return None
+
+    async def _answer(self, ended: TurnEnded | None, waiting: Waiting | None) -> Answer[Any]:
+        """Return the turn as an answer, or raise if it has none."""
+        rows = await self._rows()
+        ids = [part.id for row in rows for part in row.parts if isinstance(part, ToolCall)]
+        hf, session_id = self._hf, self._session_id
+        answer = Answer[Any](
+            text=_text(rows),
+            value=None,
+            messages=rows,
+            calls=tuple([await hf.calls.get(hf.owner, session_id, each) for each in ids]),
+            session_id=session_id,
+            turn=self._turn or 0,
+            stop_reason=None if ended is None else ended.stop_reason,
+            model=self._model,
+            waiting=waiting,
+        )
+        if ended is None:
+            return answer
+        answer = replace(
+            answer,
+            usage=ended.usage,
+            cost=Cost(microcents=ended.microcents, priced=ended.priced, estimated=ended.estimated),
+        )
+        return self._checked(answer, ended)
+
+    def _checked(self, answer: Answer[Any], ended: TurnEnded) -> Answer[Any]:
+        has_failed = ended.stop_reason not in _RETURNED
+        if has_failed and (self._output is not None or self._options.get("check", True)):
+            failure = ended.failure
+            text = failure.message if failure else f"The turn ended: {ended.stop_reason}."
+            raise TurnFailed(text, answer=answer, failure=failure)
+        if self._output is None:
+            return answer
+        last = answer.messages[-1].parts if answer.messages else ()
+        values = [part.value for part in last if isinstance(part, Output)]
+        fault = "The turn ended without a value."
+        if values:
+            try:
+                return replace(answer, value=self._output.convert(values[0]))
+            # A validator of the program's own may raise anything.
+            except Exception as error:  # noqa: BLE001
+                fault = f"The value does not fit the output type: {error}"
+        failure = Failure(code=FailureCode.OUTPUT_INVALID, message=fault)
+        raise TurnFailed(fault, answer=answer, failure=failure)
+
+    async def _rows(self) -> tuple[Message, ...]:
+        hf, after = self._hf, max(0, self._first_row - 1)
+        found: list[Message] = []
+        while True:
+            page = await hf.messages.list(hf.owner, self._session_id, after=after)
+            found += [row for row in page.items if row.turn == self._turn]
+            if page.next_cursor is None:
+                return tuple(found)
+            after = int(page.next_cursor)
+
+
+class _OutputType:
+    """The type of an answer's value: its JSON schema, and how a value becomes one of it."""
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+        # A model of pydantic has both; it is never imported here.
+        self._validate = getattr(kind, "model_validate", None)
+        try:
+            make = getattr(kind, "model_json_schema", None)
+            self.schema: dict[str, Any] = make() if make else msgspec.json.schema(kind)
+        except (TypeError, RuntimeError) as error:
+            raise Invalid(
+                Code.INVALID_INPUT,
+                f"output cannot be described as JSON: {error}",
+                {"field": "output"},
+            ) from None
+
+    def convert(self, value: Any) -> Any:
+        """Return a value of the type."""
+        if self._validate is not None:
+            return self._validate(value)
+        return msgspec.convert(value, self._kind)
+
+
+def _require_options(options: AskOptions) -> None:
+    """Refuse options that do not go together, before anything is stored."""
+    unknown = sorted(set(options) - set(AskOptions.__annotations__))
+    if unknown:
+        raise TypeError(f"ask has no option {', '.join(unknown)}")
+    wrong: list[str] = []
+    remedy = "key makes the id; leave one of them out"
+    if options.get("session") is not None:
+        wrong = [name for name in _OPENING if options.get(name) is not None]
+        remedy = "change the session with sessions.update, or leave out session"
+        wrong += ["key"] if options.get("key") is not None else []
+    elif options.get("key") is not None and options.get("id") is not None:
+        wrong = ["id"]
+    if wrong:
+        raise Invalid(
+            Code.OPTION_NOT_OFFERED,
+            f"{', '.join(wrong)} cannot be given here: {remedy}.",
+            {"options": wrong},
+        )
+    if options.get("on_wait", "wait") not in ("wait", "return"):
+        raise Invalid(Code.INVALID_INPUT, "on_wait must be wait or return.", {"field": "on_wait"})
+
+
+def _text(rows: Sequence[Message]) -> str:
+    """Return the text of the last step; notices after it are no part of it."""
+    said = [row for row in rows if row.role is not Role.SYSTEM]
+    return said[-1].text if said and said[-1].role is Role.ASSISTANT else ""
+
+
+def _session_closed() -> Conflict:
+    return Conflict(
+        Code.SESSION_CLOSED,
+        "The session was closed before the turn ended; resume it, then ask again.",
+        {"remedy": "resume"},
+    )

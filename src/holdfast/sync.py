@@ -1,0 +1,28 @@
+"""The API for programs without an event loop: the same verbs, blocking.
+
+`sync.pyi` is generated from the protocol: `python -m tests.api.sync_stub`.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from holdfast.loop_thread import BlockingHoldfast, opened
+
+
+@contextmanager
+def open_holdfast(*args: Any, **named: Any) -> Iterator[BlockingHoldfast]:
+    """Open a store, as `holdfast.open_holdfast` does."""
+    from holdfast.app import open_holdfast as open_local
+
+    with opened(open_local(*args, **named)) as hf:
+        yield hf
+
+
+@contextmanager
+def connect(*args: Any, **named: Any) -> Iterator[BlockingHoldfast]:
+    """Connect to a server, as `holdfast.connect` does."""
+    from holdfast.client.remote import connect as connect_remote
+
+    with opened(connect_remote(*args, **named)) as hf:
+        yield hf
