@@ -8,13 +8,29 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from holdfast import Chat, Config, Environment, connect, open_holdfast
+from holdfast import (
+    AskOptions,
+    Chat,
+    Config,
+    Effect,
+    Environment,
+    Reasoning,
+    RecordedDraft,
+    ToolCall,
+    TurnFailed,
+    Usage,
+    connect,
+    open_holdfast,
+)
 from holdfast.api import Holdfast
 from holdfast.domain.approvals import ApprovalAnswer, ApprovalState
 from holdfast.domain.calls import CallState
@@ -22,7 +38,7 @@ from holdfast.domain.costs import CostGroup, CostQuery
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Conflict, HoldfastError
 from holdfast.domain.events import ApprovalRequested, ToolStarted
-from holdfast.domain.ids import SessionId
+from holdfast.domain.ids import CallId, MessageId, SessionId
 from holdfast.domain.messages import Role, Text
 from holdfast.domain.models import ModelRequest
 from holdfast.domain.queries import AgentQuery, SessionQuery
@@ -65,6 +81,15 @@ VARYING = frozenset(
 ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?:ent|obs)_[0-9a-f]{24,32}")
 TIME = re.compile(r"20(?!25)\d\d-\d\d-\d\d(?:T[\d:.]+(?:Z|\+00:00)| [\d:]+ UTC)")
 ARCHIVE = re.compile(r"archive:\d+")
+
+
+ASKED = "0192f0c1-0000-7000-8000-000000000001"
+
+
+class Sum(msgspec.Struct):
+    """The value of an answer."""
+
+    sum: int
 
 
 class Journal:
@@ -122,6 +147,8 @@ class Traveller:
         session = await self._turn()
         await self._life(session)
         await self._settle(cut_off)
+        await self._asks()
+        await self._records()
         await self._history()
         await self._zones()
         await self._refusals(session)
@@ -166,6 +193,72 @@ class Traveller:
         self.note("calls", await hf.calls.list(owner, session.id, state=CallState.FINISHED))
         self.note("call", await hf.calls.get(owner, session.id, "c1"))
         return session.id
+
+    async def _asks(self) -> None:
+        hf = self.hf
+        steps = (
+            asks(call("write_file", "c1", path="b.txt", content="hold")),
+            says("Done."),
+        )
+        model = script(self.folder, *map(dict, steps))
+        (self.folder / "sums").mkdir()
+        sums = script(self.folder / "sums", {"text": '{"sum": 5}'}, {"error": "bad_request"})
+        place = SessionContext(working_dir=str(self.folder))
+        options: AskOptions = {"model": model, "context": place, "tags": ("ask",)}
+        async with asyncio.timeout(PATIENCE):
+            waits = await hf.ask("Write.", key="k", on_wait="return", **options)
+            self.note("waits", waits)
+            items = hf.stream("Write.", key="k", approve=lambda _: True, **options)
+            self.note("stream", [(type(item).__name__, item) async for item in items])
+            again = await hf.ask("Write.", key="k", **options)
+            self.note("asked again", (again, str(again), str(again.cost)))
+            valued = await hf.ask("2+3", output=Sum, model=sums, id=ASKED)
+            self.note("value", (valued, valued.value.sum))
+            asked_there = await hf.ask("2+3", session=valued.session_id, output=Sum, id=ASKED)
+            self.note("value again", asked_there)
+            with pytest.raises(TurnFailed) as failed:
+                await hf.ask("More.", session=valued.session_id)
+            self.note("failed", (str(failed.value), failed.value.failure, failed.value.answer))
+        session_id = valued.session_id
+        refused = {
+            "other prompt": lambda: hf.ask("Read.", key="k", **options),
+            "other schema": lambda: hf.ask("2+3", session=session_id, output=int),
+            "options": lambda: hf.ask("2+3", session=session_id, title="x"),
+            "no session": lambda: hf.ask("2+3", session=ASKED),
+        }
+        for name, act in refused.items():
+            with pytest.raises(HoldfastError) as raised:
+                await act()
+            self.note(f"ask: {name}", (raised.value.code, raised.value.message))
+
+    async def _records(self) -> None:
+        hf, owner = self.hf, self.hf.owner
+        session = await hf.open()
+        called = ToolCall(id=CallId("r1"), name="refund", arguments={"order": "17"})
+        at = datetime(2025, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
+        drafts = [
+            RecordedDraft(role=Role.USER, parts=(Text(text="Refund 17."),), at=at),
+            MessageDraft(role=Role.TOOL_CALL, parts=(called,), effect=Effect.IDEMPOTENT),
+            RecordedDraft(
+                role=Role.ASSISTANT,
+                parts=(Reasoning(text="Done?"), Text(text="Perhaps.")),
+                model="openai:gpt-next",
+                usage=Usage(input=3, output=2),
+            ),
+        ]
+        named = [replace(each, id=MessageId(str(uuid4()))) for each in drafts]
+        self.note("recorded", await hf.record(session.id, named))
+        self.note("recorded again", await hf.record(session.id, named))
+        self.note("recorded rows", await hf.read(session.id))
+        self.note("recorded events", await hf.events.list(owner, session.id))
+        self.note("recorded calls", await hf.calls.list(owner, session.id))
+        self.note("recorded into", await hf.sessions.get(owner, session.id))
+        with pytest.raises(HoldfastError) as raised:
+            await hf.record(session.id, drafts[1:2], on_open_calls="reject")
+        self.note("record refused", (raised.value.code, raised.value.details))
+        with pytest.raises(HoldfastError) as raised:
+            await hf.record(session.id, drafts[1:2])
+        self.note("call again", (raised.value.code, raised.value.message))
 
     async def _life(self, session_id: SessionId) -> None:
         hf, owner = self.hf, self.hf.owner

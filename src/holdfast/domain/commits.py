@@ -214,7 +214,7 @@ class CommitBuilder:
                     self.tick()
                 case CallDetails():
                     details = calls.add_details(self.clean(draft.arguments))
-                    self._advance(draft.call_id, details)
+                    self.advance_call(draft.call_id, details)
                 case _:
                     self.add_event(draft, turn)
 
@@ -266,13 +266,13 @@ class CommitBuilder:
         if touch:
             self._last = at
         if isinstance(payload, ToolStarted):
-            self._advance(payload.call_id, lambda call: calls.start_call(call, at=instant(at)))
+            self.advance_call(payload.call_id, lambda call: calls.start_call(call, at=instant(at)))
         elif isinstance(payload, ToolEnded):
             call = self.known_call(payload.call_id)
             if call is not None and call.state is CallState.INTENDED:
                 payload = replace(payload, has_run=False)
         elif isinstance(payload, CallSettled):
-            self._advance(payload.call_id, lambda call: calls.settle_call(call, payload.how))
+            self.advance_call(payload.call_id, lambda call: calls.settle_call(call, payload.how))
         content = encode_stored(payload)
         if not isinstance(payload, _PLAIN):
             content = self._scrubber.clean_json(content)
@@ -332,7 +332,7 @@ class CommitBuilder:
                     )
                 )
             case (ToolResult() as result,):
-                call = self._advance(
+                call = self.advance_call(
                     result.call_id,
                     lambda call: calls.finish_call(
                         call, result.status, at=message.created_at, sequence=message.sequence
@@ -351,7 +351,8 @@ class CommitBuilder:
         notice = Notice(code=NoticeCode.INFORMATION, text=f"{sentence}{retry.id} was not run.")
         self.add_message(MessageDraft(role=Role.SYSTEM, parts=(notice,)), 0)
 
-    def _advance(self, call_id: CallId, step: Callable[[Call], Call]) -> Call:
+    def advance_call(self, call_id: CallId, step: Callable[[Call], Call]) -> Call:
+        """Change the state of a call whose row was added."""
         call = self.known_call(call_id)
         if call is None:
             raise Internal(Code.INTERNAL, f"No intent was recorded for call {call_id}.")

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from holdfast.domain.calls import CallState
+from holdfast.domain.calls import start_call
 from holdfast.domain.commits import CommitBuilder, OpenTurn
 from holdfast.domain.costs import CostEntry, CostSum, Usage, price
 from holdfast.domain.drafts import MessageDraft, require_recordable
@@ -266,11 +266,7 @@ class _RecordedTurn:
         """Mark a call as started: it did run, elsewhere."""
         if call.id not in self._answered:
             self._unanswered.append(call)
-        known = self._writer.known_call(call.id)
-        if known is not None:
-            self._writer.add_call(
-                replace(known, state=CallState.STARTED, started_at=message.created_at)
-            )
+        self._writer.advance_call(call.id, partial(start_call, at=message.created_at))
 
     def _charge(self, message: Message, usage: Usage, model: Model) -> None:
         prices = model.prices

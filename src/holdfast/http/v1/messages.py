@@ -195,7 +195,7 @@ ROUTES: Final[tuple[Route, ...]] = (
                 Code.SESSION_FAILED,
                 Code.SESSION_NOT_FOUND,
                 Code.SESSION_RUNNING,
-                Code.UNKNOWN_MODEL,
+                Code.TOO_LARGE,
             ),
             examples={
                 "body": {
