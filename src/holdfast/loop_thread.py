@@ -64,6 +64,11 @@ class LoopThread:
             ended.wait(PATIENCE)
             raise
 
+    @property
+    def is_open(self) -> bool:
+        """Return whether verbs can still run here."""
+        return os.getpid() == self._process and self._thread.is_alive()
+
     def require_usable(self) -> None:
         """Refuse a verb that would wait for itself, or for a thread of another process."""
         if os.getpid() != self._process:
@@ -77,7 +82,7 @@ class LoopThread:
                 "A blocking verb cannot run on the event loop of holdfast.sync; use the "
                 "asynchronous API there.",
             )
-        if not self._thread.is_alive():
+        if not self.is_open:
             raise Conflict(Code.STORE_CLOSED, "Holdfast is closed; open it again.")
 
     def _run(self) -> None:
@@ -151,7 +156,8 @@ def _items(thread: LoopThread, items: AsyncGenerator[T, None]) -> Iterator[T]:
                 return
             yield item
     finally:
-        thread.wait(items.aclose())
+        if thread.is_open:
+            thread.wait(items.aclose())
 
 
 @contextmanager

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.loop_thread import BlockingHoldfast, opened
+from holdfast.loop_thread import BlockingHoldfast as Holdfast
+from holdfast.loop_thread import opened
+
+__all__ = ["Holdfast", "connect", "open_holdfast"]
 
 
 @contextmanager
-def open_holdfast(*args: Any, **named: Any) -> Iterator[BlockingHoldfast]:
+def open_holdfast(*args: Any, **named: Any) -> Iterator[Holdfast]:
     """Open a store, as `holdfast.open_holdfast` does."""
     from holdfast.app import open_holdfast as open_local
 
@@ -20,7 +23,7 @@ def open_holdfast(*args: Any, **named: Any) -> Iterator[BlockingHoldfast]:
 
 
 @contextmanager
-def connect(*args: Any, **named: Any) -> Iterator[BlockingHoldfast]:
+def connect(*args: Any, **named: Any) -> Iterator[Holdfast]:
     """Connect to a server, as `holdfast.connect` does."""
     from holdfast.client.remote import connect as connect_remote
 

@@ -1,6 +1,7 @@
 """Writes `holdfast/sync.pyi` anew: the protocol of the API without `async`, for type checkers."""
 
 import ast
+import builtins
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -18,7 +19,7 @@ MODULES = {
     "holdfast.api": "api.py",
 }
 OPENERS = {"holdfast.app": "app.py", "holdfast.client.remote": "client/remote.py"}
-BUILT_IN = frozenset(dir(__builtins__)) | {"self"}
+BUILT_IN = frozenset(dir(builtins)) | {"self"}
 
 
 def render() -> str:
