@@ -15,6 +15,7 @@ import msgspec
 
 from bench import (  # noqa: F401 — they register
     appends,
+    asks,
     crowds,
     observations,
     pages,

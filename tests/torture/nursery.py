@@ -26,8 +26,18 @@ from tests.torture.machine import MARK, NAME_LONGEST
 
 ROOT = Path(__file__).resolve().parents[2]
 # Who plays on a home; whoever runs out of something or is watched from outside is started anew.
-FORKED = ("backing", "desks", "dying", "hammer", "importing", "lines", "load", "migrating")
-FORKED += ("points", "repeats", "restoring", "serve")
+FORKED = (
+    "asking",
+    "backing",
+    "desks",
+    "dying",
+    "hammer",
+    "importing",
+    "lines",
+    "load",
+    "migrating",
+)
+FORKED += ("asking", "points", "repeats", "restoring", "serve")
 LOADED = (*TURN_MODULES, "tests.torture.clients.__main__")
 # The command itself, for who needs a server and is not about how it starts.
 COMMAND_LINE = "holdfast"

@@ -1,0 +1,182 @@
+"""The wheel and the source archive: complete, installable in an empty environment, typed."""
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from holdfast import __version__
+from tests.house.source import ROOT
+
+pytestmark = pytest.mark.slow
+
+PAGE = "holdfast/http/page/index.html"
+GOOD = """\
+import asyncio
+from typing import assert_type
+
+from msgspec import Struct
+
+from holdfast import Answer, MessageDraft, Role, SessionId, Text, open_holdfast, sync
+
+
+class Sum(Struct):
+    sum: int
+
+
+async def main() -> None:
+    async with open_holdfast() as hf:
+        answer = await hf.ask("2+3", output=Sum, model="offline:holdfast")
+        assert_type(answer.value, Sum)
+        async for item in hf.stream("2+3", session=answer.session_id):
+            if isinstance(item, Answer):
+                assert_type(item.text, str)
+        draft = MessageDraft(role=Role.USER, parts=(Text(text="hi"),))
+        assert_type((await hf.record(answer.session_id, [draft])).is_new, bool)
+
+
+def plain(hf: sync.Holdfast) -> SessionId:
+    return hf.ask("2+3", output=Sum).session_id
+
+
+asyncio.run(main())
+"""
+# Each line is refused.
+BAD = """\
+from holdfast import sync
+
+
+def wrong(hf: sync.Holdfast) -> None:
+    hf.ask(5)
+    hf.ask("2+3", modell="offline:holdfast")
+    hf.ask("2+3", timeout="long")
+    hf.ask("2+3", output=int).value.sum
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Build both from the checkout."""
+    folder = tmp_path_factory.mktemp("dist")
+    ran([sys.executable, "-m", "hatchling", "build", "-d", str(folder)], cwd=ROOT)
+    (wheel,), (archive,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    return {"wheel": wheel, "archive": archive}
+
+
+@pytest.fixture(scope="module")
+def python(built: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the wheel into an empty environment.
+
+    Its dependencies are those of this environment, on its path: a test has no network.
+    """
+    folder = tmp_path_factory.mktemp("empty")
+    venv.create(folder, with_pip=True)
+    found = folder / "bin" / "python"
+    ran([str(found), "-m", "pip", "install", "-q", "--no-index", "--no-deps", str(built["wheel"])])
+    (site,) = folder.glob("lib/python3*/site-packages")
+    here = [path for path in sys.path if path.endswith("site-packages")]
+    (site / "dependencies.pth").write_text("\n".join(here))
+    return found
+
+
+def test_the_wheel_has_the_source_the_types_and_the_page(built: Mapping[str, Path]) -> None:
+    names = set(zipfile.ZipFile(built["wheel"]).namelist())
+    sources = {f"holdfast/{path}" for path in tracked("src/holdfast")}
+
+    assert {name for name in sources if not name.endswith("/.gitignore")} <= names
+    assert {"holdfast/py.typed", "holdfast/sync.pyi", PAGE} <= names
+    assert {name for name in names if not name.startswith(("holdfast/", "holdfast-"))} == set()
+
+
+def test_the_source_archive_makes_the_same_wheel(built: Mapping[str, Path], tmp_path: Path) -> None:
+    with tarfile.open(built["archive"]) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (folder,) = tmp_path.iterdir()
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    ran(command, cwd=folder)
+    (again,) = tmp_path.glob("*.whl")
+
+    assert contents(again) == contents(built["wheel"])
+
+
+def test_the_installed_program_says_its_version(python: Path) -> None:
+    assert ran([str(python.parent / "holdfast"), "--version"]).split()[-1] == __version__
+
+
+def test_the_installed_package_is_imported_alone_and_has_the_page(python: Path) -> None:
+    code = (
+        "import sys; before = set(sys.modules); import holdfast; from pathlib import Path; "
+        "folder = Path(holdfast.__file__).parent; "
+        "print((folder.parent / 'holdfast/http/page/index.html').exists(), folder); "
+        "print(*{name.partition('.')[0] for name in set(sys.modules) - before})"
+    )
+    page, loaded = ran([str(python), "-c", code]).splitlines()
+
+    assert page == f"True {next(python.parents[1].glob('lib/*/site-packages'))}/holdfast"
+    outside = set(loaded.split()) - set(sys.stdlib_module_names) - {"holdfast"}
+    assert (outside, "asyncio" in loaded.split()) == (set(), False)
+
+
+def test_the_first_program_of_the_readme_runs(python: Path, tmp_path: Path) -> None:
+    (program,) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL
+    )[:1]
+
+    printed = ran([str(python), "-c", program], HOLDFAST_HOME=str(tmp_path / "home"))
+
+    assert printed.startswith("(3.5*4)/2 = 7\n")
+
+
+def test_a_program_is_checked_against_the_installed_types(python: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--no-incremental"]
+    command += [f"--python-executable={python}", "--python-version=3.11"]
+    for name, text in {"good.py": GOOD, "bad.py": BAD}.items():
+        (tmp_path / name).write_text(text)
+
+    done = subprocess.run(
+        [*command, "good.py", "bad.py"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=600,
+        check=False,
+    )
+
+    faults = re.findall(r"^(\S+): error:", done.stdout, re.MULTILINE)
+    lines = range(5, len(BAD.splitlines()) + 1)
+    assert faults == [f"bad.py:{number}" for number in lines], done.stdout + done.stderr
+
+
+def tracked(folder: str) -> list[str]:
+    """Return the files that the repository holds below a folder."""
+    listed = ran(["git", "ls-files", folder], cwd=ROOT).splitlines()
+    return [path.removeprefix(f"{folder}/") for path in listed]
+
+
+def contents(wheel: Path) -> dict[str, int]:
+    """Return what a wheel holds, by checksum."""
+    infos = zipfile.ZipFile(wheel).infolist()
+    return {each.filename: each.CRC for each in infos if not each.filename.endswith("RECORD")}
+
+
+def ran(command: Sequence[str], *, cwd: Path | None = None, **environment: str) -> str:
+    """Run a command that must succeed, and return what it printed."""
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**kept, **environment},
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
