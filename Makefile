@@ -49,7 +49,7 @@ up: setup  ## start the server in the foreground (PORT=…, HOLDFAST_HOME=…)
 	@exec $(BIN)/holdfast serve --port $(PORT)
 
 # The tests of the inner packages, which need no server, terminal, browser or child process.
-INNER := config domain engine house observations parsing search seeds services store wire workflows zones
+INNER := ask config domain engine house observations parsing search seeds services store wire workflows zones
 
 check: $(VENV)/.dev  ## the quick gate: format, lint, types, layers, tests of the inner packages
 	@$(MAKE) --no-print-directory --jobs=2 check-source check-tests

@@ -15,7 +15,7 @@ KINDS = frozenset({"python", "sh", "console", "toml", "yaml", "json", "text"})
 # the run that executes this very file.
 NOT_RUN = re.compile(
     r"git clone \S+|cd holdfast|make (?:setup|up|test|check|torture|interop|bench|lock)(?: .*)?"
-    r"|PORT=\d+ make up"
+    r"|PORT=\d+ make up|pip install \.(?: .*)?|uv tool install \."
 )
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)$")

@@ -15,7 +15,7 @@ from tests.docs.shell import environment
 EXAMPLES = ROOT / "examples"
 
 PRINTED = {
-    "ask.py": "(3.5*4)/2 = 7\n…\n[stop, kept as session …]",
+    "ask.py": "(3.5*4)/2 = 7\n…\n[stop, free, kept as session …]",
     "client.py": (
         "  1  session.opened\n  2  message.appended\n  3  turn.started\n  4  step.started\n"
         "     (the server was killed)\n…\n…  turn.ended\n"

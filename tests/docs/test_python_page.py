@@ -5,6 +5,7 @@ import inspect
 import re
 from typing import get_type_hints
 
+import holdfast
 from holdfast import HoldfastError, LocalHoldfast, api, app
 from holdfast.domain.agent_processes import KnownProgram
 from tests.docs.blocks import ROOT
@@ -31,7 +32,7 @@ FOR_NEIGHBOURS = {
     "events": {"reader", "require", "sequence_of", "start"},
     "maintenance": {"keep"},
     "messages": {"excerpts", "is_interrupted", "make", "make_record", "unfinished"},
-    "models": {"chain", "check", "keep", "make", "resolve"},
+    "models": {"chain", "check", "find_or_add", "keep", "make", "resolve"},
     "observations": {"rebuild"},
     "repos": {"make", "require_folder", "require_inside"},
     "search": {"rebuild"},
@@ -68,6 +69,15 @@ def test_every_class_of_errors_is_listed_with_what_can_be_done() -> None:
     listed = re.findall(r"^\| `([A-Z][A-Za-z]+)` \| [a-z]", section, re.MULTILINE)
 
     assert listed == [kind.__name__ for kind in HoldfastError.__subclasses__()]
+
+
+def test_the_public_names_are_those_of_the_page() -> None:
+    section = PAGE.partition("## Public names")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| [a-z]+ \| `([A-Za-z_ ]+)` \|$", section, re.MULTILINE)
+    names = [name for line in listed for name in line.split()]
+
+    # A module, and not a name of the package's table.
+    assert sorted(names) == sorted({*holdfast.__all__, "sync"} - {"__version__"})
 
 
 CLIENT_PAGE = (ROOT / "docs" / "client.md").read_text("utf-8")
