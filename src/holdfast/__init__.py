@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from holdfast.api import LocalHoldfast as LocalHoldfast
     from holdfast.app import Environment as Environment
     from holdfast.app import open_holdfast as open_holdfast
-    from holdfast.ask import Answer as Answer
-    from holdfast.ask import AskOptions as AskOptions
-    from holdfast.ask import Cost as Cost
-    from holdfast.ask import ReasoningDelta as ReasoningDelta
-    from holdfast.ask import TextDelta as TextDelta
-    from holdfast.ask import TurnFailed as TurnFailed
-    from holdfast.ask import Waiting as Waiting
+    from holdfast.ask.answers import Answer as Answer
+    from holdfast.ask.answers import Cost as Cost
+    from holdfast.ask.answers import ReasoningDelta as ReasoningDelta
+    from holdfast.ask.answers import TextDelta as TextDelta
+    from holdfast.ask.answers import TurnFailed as TurnFailed
+    from holdfast.ask.answers import Waiting as Waiting
+    from holdfast.ask.options import AskOptions as AskOptions
     from holdfast.client.remote import RemoteHoldfast as RemoteHoldfast
     from holdfast.client.remote import connect as connect
     from holdfast.client.requests import Timeouts as Timeouts
@@ -96,7 +96,7 @@ __version__: Final = "0.1.0"
 _HOMES: Final = {
     "Agent": "domain.agents",
     "AgentQuery": "domain.queries",
-    "Answer": "ask",
+    "Answer": "ask.answers",
     "Approval": "domain.approvals",
     "ApprovalAnswer": "domain.approvals",
     "ApprovalAnswered": "domain.events",
@@ -104,7 +104,7 @@ _HOMES: Final = {
     "ApprovalRequested": "domain.events",
     "ApprovalScope": "domain.approvals",
     "ApprovalState": "domain.approvals",
-    "AskOptions": "ask",
+    "AskOptions": "ask.options",
     "Budget": "domain.sessions",
     "Call": "domain.calls",
     "CallSettled": "domain.events",
@@ -114,7 +114,7 @@ _HOMES: Final = {
     "Config": "config.settings",
     "Conflict": "domain.errors",
     "connect": "client.remote",
-    "Cost": "ask",
+    "Cost": "ask.answers",
     "DeletePolicy": "services.session_lifecycle",
     "Denied": "domain.errors",
     "Effect": "domain.tools",
@@ -141,7 +141,7 @@ _HOMES: Final = {
     "open_holdfast": "app",
     "Page": "domain.queries",
     "Reasoning": "domain.messages",
-    "ReasoningDelta": "ask",
+    "ReasoningDelta": "ask.answers",
     "Recorded": "domain.recordings",
     "RecordedDraft": "domain.recordings",
     "RemoteHoldfast": "client.remote",
@@ -165,18 +165,18 @@ _HOMES: Final = {
     "StopReason": "domain.sessions",
     "StorageFull": "domain.errors",
     "Text": "domain.messages",
-    "TextDelta": "ask",
+    "TextDelta": "ask.answers",
     "Timeouts": "client.requests",
     "ToolCall": "domain.messages",
     "ToolEnded": "domain.events",
     "ToolResult": "domain.messages",
     "ToolStarted": "domain.events",
     "TurnEnded": "domain.events",
-    "TurnFailed": "ask",
+    "TurnFailed": "ask.answers",
     "TurnStarted": "domain.events",
     "Unavailable": "domain.errors",
     "Usage": "domain.costs",
-    "Waiting": "ask",
+    "Waiting": "ask.answers",
 }
 
 __all__ = [*sorted([*_HOMES, "__version__"])]  # noqa: PLE0604 — one list instead of two

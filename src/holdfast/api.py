@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
-from holdfast.ask import AskVerbs
+from holdfast.ask.verbs import AskVerbs
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.errors import out_of_memory
 from holdfast.domain.messages import Part, require_content

@@ -7,7 +7,8 @@ from typing import Any, TypeVar, Unpack, overload
 
 from holdfast.api import Defaults
 from holdfast.app import Environment
-from holdfast.ask import Answer, AskOptions, StreamItem
+from holdfast.ask.answers import Answer, StreamItem
+from holdfast.ask.options import AskOptions
 from holdfast.client.requests import Timeouts
 from holdfast.config import Config
 from holdfast.domain.agents import Agent

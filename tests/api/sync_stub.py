@@ -15,7 +15,7 @@ STUB = SOURCE / "sync.pyi"
 MODULES = {
     "holdfast.zones.model": "zones/model.py",
     "holdfast.zones.api": "zones/api.py",
-    "holdfast.ask": "ask.py",
+    "holdfast.ask.verbs": "ask/verbs.py",
     "holdfast.api": "api.py",
 }
 OPENERS = {"holdfast.app": "app.py", "holdfast.client.remote": "client/remote.py"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Answer, RunScope, SessionId, SessionQuery, sync
-from holdfast.ask import TextDelta
+from holdfast.ask.answers import TextDelta
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid
 from holdfast.domain.events import Event
 from holdfast.domain.sessions import StopReason

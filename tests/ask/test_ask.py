@@ -12,7 +12,7 @@ import pydantic
 import pytest
 
 from holdfast import Answer, Holdfast, TurnFailed, open_holdfast
-from holdfast.ask import Cost, ReasoningDelta, TextDelta, Waiting
+from holdfast.ask.answers import Cost, ReasoningDelta, TextDelta, Waiting
 from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalScope, ApprovalState
 from holdfast.domain.calls import CallState
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid
@@ -60,7 +60,7 @@ class SumModel(pydantic.BaseModel):
 async def test_the_answer_holds_the_turn(home: Path) -> None:
     steps = (says("4", usage={"input": 3, "output": 1}),)
     async with open_holdfast(config=a_config(home, *steps)) as hf:
-        answer = await hf.ask("2+2", title="Sums", tags=("a",))
+        answer = await hf.ask("2+2", title="Sums", tags=["a"], approval="auto", session=None)
         session = await hf.sessions.get(hf.owner, answer.session_id)
         rows = await hf.read(answer.session_id)
 
@@ -160,6 +160,13 @@ async def test_options_that_do_not_go_together_are_refused(
         ({"session": an_id(9)}, Code.SESSION_NOT_FOUND),
         ({"agent": "nobody"}, Code.AGENT_NOT_FOUND),
         ({"on_wait": "never"}, Code.INVALID_INPUT),
+        ({"approval": "perhaps"}, Code.INVALID_INPUT),
+        ({"tools": [len]}, Code.INVALID_INPUT),
+        ({"tools": "read_file"}, Code.INVALID_INPUT),
+        ({"context": "/tmp"}, Code.INVALID_INPUT),
+        ({"budget": 5}, Code.INVALID_INPUT),
+        ({"timeout": "long"}, Code.INVALID_INPUT),
+        ({"check": 1}, Code.INVALID_INPUT),
         ({"output": object}, Code.INVALID_INPUT),
     ],
 )

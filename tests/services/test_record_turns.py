@@ -12,7 +12,13 @@ from holdfast.domain.calls import CallState
 from holdfast.domain.costs import CostQuery, Usage
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, HoldfastError
-from holdfast.domain.events import Event, TurnEnded, TurnStarted
+from holdfast.domain.events import (
+    Event,
+    MessageAppended,
+    SessionOpened,
+    TurnEnded,
+    TurnStarted,
+)
 from holdfast.domain.ids import CallId, MessageId
 from holdfast.domain.messages import Media, ResultStatus, Role, Text, ToolCall, ToolResult
 from holdfast.domain.models import ModelRequest, Prices
@@ -96,6 +102,20 @@ async def test_an_answer_that_comes_later_continues_its_turn(home: Path) -> None
     assert [row.turn for row in whole.messages] == [1] * 4
     kinds = [type(each.payload) for each in events if isinstance(each, Event)]
     assert (kinds.count(TurnStarted), kinds.count(TurnEnded)) == (1, 1)
+
+
+async def test_no_process_answers_what_was_recorded(home: Path) -> None:
+    config = a_config(home, says("a second answer"))
+    async with open_holdfast(config=config) as hf, open_holdfast(config=config):
+        session = await hf.open()
+        for number in range(1, 101):
+            await hf.record(session.id, turn(number)[:1])
+        after = await current(hf, session)
+        events = (await hf.events.list(hf.owner, session.id)).items
+
+    assert (after.settled, after.message_count) == (100, 100)
+    kinds = {type(each.payload) for each in events if isinstance(each, Event)}
+    assert kinds == {SessionOpened, MessageAppended, TurnStarted, TurnEnded}
 
 
 async def test_a_call_without_a_result_is_unknown_and_can_be_settled(home: Path) -> None:

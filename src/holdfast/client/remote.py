@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.api import Defaults
-from holdfast.ask import AskVerbs
+from holdfast.ask.verbs import AskVerbs
 from holdfast.client.observations import RemoteObservations, RemoteSearch
 from holdfast.client.requests import RemotePart, Requests, Timeouts, build_path, build_query, new_id
 from holdfast.client.sessions import (

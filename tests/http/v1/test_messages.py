@@ -348,3 +348,64 @@ async def test_the_model_of_an_answer_is_named(visitor: Visitor) -> None:
     rows = await visitor.told(session, "hello")
 
     assert [row["model_id"] for row in rows] == [None, model_of("offline:holdfast").id]
+
+
+TURNS = [
+    {"id": A_STRANGER, "role": "user", "parts": [{"type": "text", "text": "2+2?"}], "at": AT},
+    {
+        "role": "tool_call",
+        "parts": [{"type": "tool_call", "id": "c1", "name": "add", "arguments": {"a": 2}}],
+        "effect": "pure",
+    },
+    {
+        "role": "assistant",
+        "parts": [{"type": "text", "text": "4"}],
+        "model": "openai:gpt-next",
+        "usage": {"input": 3, "output": 1},
+    },
+]
+
+
+async def test_whole_turns_are_recorded_and_repeated(home: Path, outside: Environment) -> None:
+    async with open_holdfast(config=a_config(home)) as house, visiting(house) as visitor:
+        agent = await visitor.agent()
+        session = await visitor.session(agent["id"])
+        path = f"/v1/agents/{agent['id']}/sessions/{session['id']}/record"
+        first = await visitor.post(path, {"messages": TURNS[:1]})
+        again = await visitor.post(path, {"messages": TURNS[:1]})
+        whole = await visitor.post(path, {"messages": TURNS})
+        other = [{**TURNS[0], "parts": [{"type": "text", "text": "3+3?"}]}]
+        taken = await visitor.post(path, {"messages": other})
+
+    assert (first.status, again.status, whole.status) == (201, 200, 201)
+    assert again.headers["idempotency-replayed"] == "true"
+    assert again.document == {**first.document, "is_new": False}
+    assert first.document["turns"] == [1]
+    assert [row["role"] for row in whole.document["data"]] == ["user", "tool_call", "assistant"]
+    assert whole.document["data"][0]["created_at"] == AT
+    assert refusal(taken) == (409, "message_id_reused")
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"messages": []}, 400),
+        ({"messages": [{"role": "user", "parts": []}]}, 400),
+        ({"messages": [{"role": "user", "parts": [{"type": "plan", "steps": []}]}]}, 400),
+        ({"messages": [{**TURNS[0], "at": "2026-01-02"}]}, 400),
+        ({"messages": [{**TURNS[0], "at": "9999-01-02T00:00:00Z"}]}, 400),
+        ({"messages": TURNS, "on_open_calls": "reject"}, 400),
+        ({"messages": [{**TURNS[2], "usage": {"input": -1}}]}, 400),
+    ],
+)
+async def test_a_recording_that_is_wrong_is_refused_whole(
+    home: Path, change: dict[str, Any], status: int
+) -> None:
+    async with open_holdfast(config=a_config(home)) as house, visiting(house) as visitor:
+        agent = await visitor.agent()
+        session = await visitor.session(agent["id"])
+        base = f"/v1/agents/{agent['id']}/sessions/{session['id']}"
+        refused = await visitor.post(f"{base}/record", change)
+        read = await visitor.get(f"{base}/messages")
+
+    assert (refused.status, read.document["data"]) == (status, [])

@@ -5,16 +5,13 @@ They are built on the other verbs, so that a store in this process and a server 
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import (
     TYPE_CHECKING,
     Any,
     Final,
-    Generic,
-    Literal,
     Protocol,
-    TypedDict,
     TypeVar,
     Unpack,
     overload,
@@ -22,13 +19,20 @@ from typing import (
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.ask.answers import (
+    Answer,
+    Cost,
+    ReasoningDelta,
+    StreamItem,
+    TextDelta,
+    TurnFailed,
+    Waiting,
+)
+from holdfast.ask.options import AskOptions, require_options
 from holdfast.domain.agents import AgentOverrides
-from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalMode, ApprovalState
-from holdfast.domain.calls import Call
-from holdfast.domain.costs import Usage
+from holdfast.domain.approvals import ApprovalAnswer, ApprovalMode, ApprovalState
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, Invalid
 from holdfast.domain.events import (
@@ -45,13 +49,11 @@ from holdfast.domain.events import (
     ToolStarted,
     TurnEnded,
 )
-from holdfast.domain.ids import ApprovalId, CallId, SessionId, require_uuid
+from holdfast.domain.ids import SessionId, require_uuid
 from holdfast.domain.messages import Message, Output, Part, Role, ToolCall
 from holdfast.domain.recordings import OnOpenCalls, Recorded
 from holdfast.domain.sessions import (
-    Budget,
     Session,
-    SessionContext,
     SessionRequest,
     Status,
     StopReason,
@@ -62,7 +64,6 @@ if TYPE_CHECKING:
     from holdfast.api import Holdfast
 
 V = TypeVar("V")
-V_co = TypeVar("V_co", covariant=True)
 
 # The turn ended as its model meant it; every other stop reason raises `TurnFailed`.
 _RETURNED: Final = frozenset({StopReason.STOP, StopReason.LENGTH, StopReason.REFUSAL})
@@ -70,118 +71,6 @@ _RETURNED: Final = frozenset({StopReason.STOP, StopReason.LENGTH, StopReason.REF
 _LOOK_BACK: Final = 256
 _BUILT_IN: Final = "holdfast"
 _NAMESPACE: Final = uuid5(NAMESPACE_URL, "holdfast:ask")
-
-
-class Cost(Struct, frozen=True, kw_only=True):
-    """What a turn cost; without a known price for each request the sum is a bound."""
-
-    microcents: int = 0
-    priced: bool = True
-    # Whether an unpriced sum is an upper bound.
-    estimated: bool = False
-
-    def __str__(self) -> str:
-        amount = f"${self.microcents / 100_000_000:.4f}"
-        if self.priced:
-            return amount if self.microcents else "free"
-        if not self.microcents:
-            return "unknown"
-        return f"{'at most' if self.estimated else 'at least'} {amount}"
-
-
-class Waiting(Struct, frozen=True, kw_only=True):
-    """What an open turn waits for."""
-
-    reason: Literal["approval", "budget"]
-    text: str
-    approval_id: ApprovalId | None = None
-    call_ids: tuple[CallId, ...] = ()
-
-
-class Answer(Struct, Generic[V_co], frozen=True, kw_only=True):
-    """The end of a turn, or what it waits for; `value` is set by `output=`.
-
-    `messages` are the rows of the turn.
-    """
-
-    text: str
-    value: V_co
-    messages: tuple[Message, ...]
-    calls: tuple[Call, ...]
-    session_id: SessionId
-    turn: int
-    stop_reason: StopReason | None
-    model: str | None = None
-    usage: Usage = Usage()
-    cost: Cost = Cost()
-    waiting: Waiting | None = None
-
-    def __str__(self) -> str:
-        return self.text
-
-
-class TurnFailed(Exception):  # noqa: N818 — named like the errors of the domain
-    """A turn that ended without an answer; `answer` holds what there is of it."""
-
-    def __init__(
-        self, message: str, *, answer: Answer[Any] | None = None, failure: Failure | None = None
-    ) -> None:
-        super().__init__(message)
-        self.answer = answer
-        self.failure = failure
-
-
-class TextDelta(Struct, frozen=True, kw_only=True):
-    """A piece of the answer's text; a step that failed is followed by one with another number."""
-
-    text: str
-    step: int
-
-
-class ReasoningDelta(Struct, frozen=True, kw_only=True):
-    """A piece of the model's reasoning."""
-
-    text: str
-    step: int
-
-
-StreamItem = TextDelta | ReasoningDelta | ToolStarted | ToolEnded | Waiting | Answer[V]
-# Answers the questions of a turn; may be asynchronous.
-Approve = Callable[[Approval], bool | ApprovalAnswer | Awaitable[bool | ApprovalAnswer]]
-
-
-class AskOptions(TypedDict, total=False):
-    """The options of `ask` and `stream`; those up to `tags` belong to the session it opens."""
-
-    agent: str
-    model: str
-    # Appended to the agent's system prompt.
-    system: str
-    tools: Sequence[str]
-    context: SessionContext
-    approval: ApprovalMode
-    budget: Budget
-    turn_cap: int
-    title: str
-    tags: tuple[str, ...]
-    session: str
-    # The id of the message: with the same one nothing is sent twice.
-    id: str
-    # Makes the ids of session and message; for a question that is asked once.
-    key: str
-    timeout: float
-    approve: Approve
-    on_wait: Literal["wait", "return"]
-    # The turn goes on after a timeout or a cancellation.
-    detach: bool
-    # False: a turn that failed is returned, too.
-    check: bool
-
-
-_OPENING: Final = (
-    *("agent", "model", "system", "tools", "context", "approval", "budget"),
-    *("turn_cap", "title", "tags"),
-)
 
 
 class AskVerbs(Protocol):
@@ -281,10 +170,9 @@ class _Question:
         output: Any,
         options: AskOptions,
     ) -> None:
-        _require_options(options)
         self._hf = hf
         self._prompt = prompt
-        self._options = options
+        self._options = require_options(options)
         self._output = None if output is None else _OutputType(output)
         self._deadline: float | None = None
         self._turn: int | None = None
@@ -350,20 +238,20 @@ class _Question:
 
     async def _open(self, message_id: str | None) -> Session:
         hf, options = self._hf, self._options
-        agent, key = options.get("agent", _BUILT_IN), options.get("key")
+        agent, key = options.get("agent") or _BUILT_IN, options.get("key")
         named = f"{hf.owner}|{agent}|{key}" if key is not None else message_id
         overrides = AgentOverrides(
             system_prompt_append=options.get("system"),
             output_schema=None if self._output is None else self._output.schema,
         )
-        tools = options.get("tools")
+        tools, approval = options.get("tools"), options.get("approval")
         request = SessionRequest(
             title=options.get("title"),
-            tags=options.get("tags", ()),
+            tags=tuple(options.get("tags") or ()),
             model=options.get("model"),
             context=options.get("context"),
             tools=None if tools is None else tuple(tools),
-            approval=options.get("approval"),
+            approval=None if approval is None else ApprovalMode(approval),
             turn_cap=options.get("turn_cap"),
             budget=options.get("budget"),
             overrides=None if overrides == AgentOverrides() else overrides,
@@ -529,29 +417,6 @@ class _OutputType:
         if self._validate is not None:
             return self._validate(value)
         return msgspec.convert(value, self._kind)
-
-
-def _require_options(options: AskOptions) -> None:
-    """Refuse options that do not go together, before anything is stored."""
-    unknown = sorted(set(options) - set(AskOptions.__annotations__))
-    if unknown:
-        raise TypeError(f"ask has no option {', '.join(unknown)}")
-    wrong: list[str] = []
-    remedy = "key makes the id; leave one of them out"
-    if options.get("session") is not None:
-        wrong = [name for name in _OPENING if options.get(name) is not None]
-        remedy = "change the session with sessions.update, or leave out session"
-        wrong += ["key"] if options.get("key") is not None else []
-    elif options.get("key") is not None and options.get("id") is not None:
-        wrong = ["id"]
-    if wrong:
-        raise Invalid(
-            Code.OPTION_NOT_OFFERED,
-            f"{', '.join(wrong)} cannot be given here: {remedy}.",
-            {"options": wrong},
-        )
-    if options.get("on_wait", "wait") not in ("wait", "return"):
-        raise Invalid(Code.INVALID_INPUT, "on_wait must be wait or return.", {"field": "on_wait"})
 
 
 def _text(rows: Sequence[Message]) -> str:
