@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import tempfile
 from contextlib import aclosing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -325,6 +326,28 @@ async def test_a_session_that_is_closed_leaves_nothing_to_wait_for(home: Path) -
                 await asked
 
     assert caught.value.code is Code.SESSION_CLOSED
+
+
+async def test_an_answer_outlives_its_events_and_the_end_of_its_session(home: Path) -> None:
+    steps = says("one"), {"error": "bad_request"}
+    async with open_holdfast(config=a_config(home, *steps)) as hf:
+        first = await hf.ask("1", key="k")
+        ids = {"session": first.session_id, "id": an_id(2)}
+        await hf.ask("2", **ids, check=False)
+        await hf.sessions.close(hf.owner, first.session_id)
+        assert await hf.ask("1", key="k") == first
+        await hf.sessions.resume(hf.owner, first.session_id)
+        assert await hf.ask("1", key="k") == first
+        await hf.maintenance.forget(timedelta(0))
+        async with asyncio.timeout(PATIENCE):
+            old = await hf.ask("1", key="k")
+            with pytest.raises(TurnFailed) as failed:
+                await hf.ask("2", **ids)
+
+    assert (old.text, old.stop_reason, old.messages) == ("one", StopReason.STOP, first.messages)
+    assert str(old.cost) == "unknown"
+    assert failed.value.answer is not None
+    assert failed.value.answer.stop_reason is StopReason.ERROR
 
 
 @each_case(

@@ -50,14 +50,9 @@ from holdfast.domain.events import (
     TurnEnded,
 )
 from holdfast.domain.ids import SessionId, require_uuid
-from holdfast.domain.messages import Message, Output, Part, Role, ToolCall
+from holdfast.domain.messages import CLOSING, Message, Notice, Output, Part, Role, ToolCall
 from holdfast.domain.recordings import OnOpenCalls, Recorded
-from holdfast.domain.sessions import (
-    Session,
-    SessionRequest,
-    Status,
-    StopReason,
-)
+from holdfast.domain.sessions import OPEN, Session, SessionRequest, Status, StopReason
 from holdfast.domain.text import require_str
 
 if TYPE_CHECKING:
@@ -179,6 +174,9 @@ class _Question:
         self._session_id = SessionId("")
         self._first_row = 0
         self._cursor = 0
+        # The last event before the question was sent, or sent again.
+        self._known = 0
+        self._has_ended = False
         self._model: str | None = None
 
     async def items(self) -> AsyncGenerator[StreamItem[Any], None]:
@@ -232,6 +230,10 @@ class _Question:
         message = await hf.send(session.id, self._prompt, id=message_id or str(uuid4()))
         is_repeated = message.sequence <= session.message_count
         self._session_id, self._turn = session.id, message.turn
+        self._has_ended = is_repeated and message.turn <= session.settled
+        if not self._has_ended and session.status not in OPEN:
+            raise _session_closed()
+        self._known = session.last_event
         self._cursor = 0 if is_repeated else session.last_event
         is_alone = session.status is not Status.RUNNING and not is_repeated
         self._first_row = message.sequence - (0 if is_alone else _LOOK_BACK)
@@ -281,9 +283,19 @@ class _Question:
                             item = await anext(items)
                         if (payload := self._own(item)) is not None:
                             yield payload
+                        if self._has_ended and self._cursor >= self._known:
+                            # Its end is no longer among the events.
+                            yield await self._forgotten_end()
             except TimeoutError:
                 self._deadline = None
                 await self._stop_late()
+
+    async def _forgotten_end(self) -> TurnEnded:
+        """Return how a turn ended whose events were deleted, as far as its rows tell."""
+        parts = [part for row in await self._rows() for part in row.parts]
+        codes = [part.code for part in parts if isinstance(part, Notice) and part.code in CLOSING]
+        reason = StopReason(codes[-1].value) if codes else StopReason.STOP
+        return TurnEnded(stop_reason=reason, priced=False)
 
     def _own(self, item: Event | Gap) -> Any:
         """Return the payload of an event of this turn."""
@@ -291,7 +303,7 @@ class _Question:
             self._cursor = item.to_sequence
             return None
         self._cursor = item.sequence
-        if isinstance(item.payload, SessionClosed):
+        if isinstance(item.payload, SessionClosed) and item.sequence > self._known:
             raise _session_closed()
         return item.payload if item.turn == self._turn else None
 
