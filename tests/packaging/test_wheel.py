@@ -15,6 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from holdfast import __version__
+from tests.docs.blocks import blocks, pages
 from tests.house.source import ROOT
 
 pytestmark = pytest.mark.slow
@@ -156,11 +157,12 @@ def test_the_first_program_of_the_readme_runs(python: Path, tmp_path: Path) -> N
 def test_a_program_is_checked_against_the_installed_types(python: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--no-incremental"]
     command += [f"--python-executable={python}", "--python-version=3.11"]
-    for name, text in {"good.py": GOOD, "bad.py": BAD}.items():
+    programs = {"good.py": GOOD, "bad.py": BAD, **shown()}
+    for name, text in programs.items():
         (tmp_path / name).write_text(text)
 
     done = subprocess.run(
-        [*command, "good.py", "bad.py"],
+        [*command, *programs],
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -171,6 +173,18 @@ def test_a_program_is_checked_against_the_installed_types(python: Path, tmp_path
     faults = list(dict.fromkeys(re.findall(r"^(\S+): error:", done.stdout, re.MULTILINE)))
     lines = range(5, len(BAD.splitlines()) + 1)
     assert faults == [f"bad.py:{number}" for number in lines], done.stdout + done.stderr
+
+
+def shown() -> dict[str, str]:
+    """Return the programs of all pages, and the examples."""
+    found = {
+        f"{page.stem}_{block.line}.py": block.content
+        for page in pages()
+        for block in blocks(page.name, page.read_text("utf-8"))
+        if block.kind == "python"
+    }
+    examples = (ROOT / "examples").glob("*.py")
+    return found | {f"example_{path.name}": path.read_text("utf-8") for path in examples}
 
 
 def tracked(folder: str) -> list[str]:
