@@ -58,6 +58,7 @@ SESSION_VERBS: Mapping[str, Callable[[Holdfast, str], Awaitable[object]]] = {
     "make_fork": lambda house, id: house.sessions.make_fork(STRANGER, id, ForkRequest()),
     "make_record": lambda house, id: house.messages.make_record(STRANGER, id, NOTE),
     "record": lambda house, id: house.messages.record(STRANGER, id, NOTE),
+    "record_turns": lambda house, id: house.messages.record_turns(STRANGER, id, (NOTE,)),
     "page": lambda house, id: house.messages.page(STRANGER, id, MessageQuery()),
     "unfinished": lambda house, id: house.messages.unfinished(STRANGER, id),
     "excerpts": lambda house, id: house.messages.excerpts(STRANGER, id),
