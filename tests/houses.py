@@ -30,6 +30,8 @@ from holdfast.domain.sessions import Session, SessionState
 from holdfast.domain.tools import Grant
 from holdfast.execution.coordinator import LocalCoordinator, RunScope
 from holdfast.execution.workspace_folders import WorkspaceFolders
+from holdfast.functions.calls import FunctionRunner
+from holdfast.functions.registry import FunctionRegistry
 from holdfast.observations.service import Observations, SubmissionRates
 from holdfast.open_store import open_configured_store
 from holdfast.ports.runtime import Limits, Runtime
@@ -183,6 +185,7 @@ async def _assembled(
         maintenance=Maintenance(store, sessions, leases, coordinator, outside.clock),
         observations=Observations(store, journal, stamping, SubmissionRates(outside.clock)),
         search=Search(store),
+        tools=FunctionRegistry(LOCAL_OWNER, FunctionRunner(threads=2)),
         tokens=Tokens(store, outside.clock, id_factory, SecretFile(config.home), secrets.remember),
         zones=Zones(store, journal, stamping),
         journal=journal,

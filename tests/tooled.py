@@ -38,7 +38,7 @@ from holdfast.process.launcher import Launcher
 from holdfast.tools.git.tools import git_tools
 from holdfast.tools.process_context import ProcessSettings
 from holdfast.tools.run_command import command_tools
-from holdfast.tools.tool import CallPlan, Tool
+from holdfast.tools.tool import CallPlan, LocalTool
 from holdfast.tools.toolbox import LocalToolbox
 from tests.houses import news_until, script
 from tests.new_homes import furnish
@@ -60,7 +60,7 @@ def own_tool(
     effect: Effect = Effect.UNSAFE,
     tool_class: ToolClass = ToolClass.PROCESS,
     memory: str | None = None,
-) -> Tool[Line]:
+) -> LocalTool[Line]:
     """Return a tool whose act is the test's."""
 
     async def plan(_: ToolWorkspace, arguments: Line) -> CallPlan:
@@ -69,7 +69,7 @@ def own_tool(
     async def run(_: ToolWorkspace, __: Line, asked: RequestedCall) -> Any:
         return await act(asked)
 
-    return Tool(
+    return LocalTool(
         name=name,
         description=f"Does {name}.",
         arguments=Line,
@@ -109,15 +109,15 @@ class Recorder:
 class Joined:
     """Two toolboxes as one; of two tools with one name the test's is taken."""
 
-    def __init__(self, theirs: Toolbox, tools: Iterable[Tool[Any]]) -> None:
+    def __init__(self, theirs: Toolbox, tools: Iterable[LocalTool[Any]]) -> None:
         self._theirs = theirs
         self._own = LocalToolbox(tools)
 
     def _of(self, name: str) -> Toolbox:
         return self._own if name in self._own.names else self._theirs
 
-    def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect:
-        return self._of(name).effect(name, arguments)
+    def effect(self, name: str, arguments: Mapping[str, Any], place: ToolWorkspace) -> Effect:
+        return self._of(name).effect(name, arguments, place)
 
     async def offers(self, place: ToolWorkspace) -> tuple[LlmTool, ...]:
         theirs = await self._theirs.offers(place)
@@ -164,7 +164,7 @@ async def open_wrapped(
 @asynccontextmanager
 async def open_tooled(
     config: Config,
-    *tools: Tool[Any],
+    *tools: LocalTool[Any],
     outside: Environment | None = None,
     scope: RunScope = RunScope.ALL,
     owner: str = LOCAL_OWNER,
@@ -180,7 +180,7 @@ async def open_tooled(
 @asynccontextmanager
 async def open_equipped(
     config: Config,
-    *tools: Tool[Any],
+    *tools: LocalTool[Any],
     outside: Environment | None = None,
     scope: RunScope = RunScope.ALL,
 ) -> AsyncIterator[Holdfast]:

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from holdfast.domain.events import StepFailed as StepFailed
     from holdfast.domain.events import StepStarted as StepStarted
     from holdfast.domain.events import ToolEnded as ToolEnded
+    from holdfast.domain.events import ToolProgressed as ToolProgressed
     from holdfast.domain.events import ToolStarted as ToolStarted
     from holdfast.domain.events import TurnEnded as TurnEnded
     from holdfast.domain.events import TurnStarted as TurnStarted
@@ -87,6 +88,13 @@ if TYPE_CHECKING:
     from holdfast.domain.tools import FsTier as FsTier
     from holdfast.domain.tools import Grant as Grant
     from holdfast.execution.coordinator import RunScope as RunScope
+    from holdfast.functions.context import Cancelled as Cancelled
+    from holdfast.functions.context import OutcomeUnknown as OutcomeUnknown
+    from holdfast.functions.context import ToolCallContext as ToolCallContext
+    from holdfast.functions.context import ToolFailed as ToolFailed
+    from holdfast.functions.tool import Ask as Ask
+    from holdfast.functions.tool import Tool as Tool
+    from holdfast.functions.tool import tool as tool
     from holdfast.services.calls import SettlementAction as SettlementAction
     from holdfast.services.calls import SettlementRequest as SettlementRequest
     from holdfast.services.session_lifecycle import DeletePolicy as DeletePolicy
@@ -104,11 +112,13 @@ _HOMES: Final = {
     "ApprovalRequested": "domain.events",
     "ApprovalScope": "domain.approvals",
     "ApprovalState": "domain.approvals",
+    "Ask": "functions.tool",
     "AskOptions": "ask.options",
     "Budget": "domain.sessions",
     "Call": "domain.calls",
     "CallSettled": "domain.events",
     "CallState": "domain.calls",
+    "Cancelled": "functions.context",
     "Chat": "config.settings",
     "Code": "domain.errors",
     "Config": "config.settings",
@@ -139,6 +149,7 @@ _HOMES: Final = {
     "OnBusy": "domain.sessions",
     "OnExceed": "domain.sessions",
     "open_holdfast": "app",
+    "OutcomeUnknown": "functions.context",
     "Page": "domain.queries",
     "Reasoning": "domain.messages",
     "ReasoningDelta": "ask.answers",
@@ -167,8 +178,13 @@ _HOMES: Final = {
     "Text": "domain.messages",
     "TextDelta": "ask.answers",
     "Timeouts": "client.requests",
+    "Tool": "functions.tool",
+    "tool": "functions.tool",
     "ToolCall": "domain.messages",
+    "ToolCallContext": "functions.context",
     "ToolEnded": "domain.events",
+    "ToolFailed": "functions.context",
+    "ToolProgressed": "domain.events",
     "ToolResult": "domain.messages",
     "ToolStarted": "domain.events",
     "TurnEnded": "domain.events",

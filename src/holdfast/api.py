@@ -4,8 +4,9 @@
 Verbs of a group take the owner first. A server knows the owner by the token and ignores it.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from holdfast.domain.recordings import OnOpenCalls, Recorded
     from holdfast.domain.repos import Repo
     from holdfast.domain.sessions import Session, SessionContext, Status
+    from holdfast.functions.registry import FunctionRegistry
     from holdfast.observations.queries import (
         CheckpointState,
         Correction,
@@ -488,28 +490,31 @@ class LocalHoldfast(AskVerbs):
     observations: "Observations"
     search: "Search"
     tokens: "Tokens"
+    tools: "FunctionRegistry"
     zones: "Zones"
     # Finds well-known agent programs on this machine, installed ones first.
     programs: "Callable[[], Awaitable[list[KnownProgram]]]"
 
     async def defaults(self) -> Defaults:
         """Return what applies to sessions that do not say otherwise."""
-        config = self.config
-        return Defaults(
-            model=config.default_model,
-            approval=config.approval,
-            turn_cap=config.attended_turn_cap,
-        )
+        config, cap = self.config, self.config.attended_turn_cap
+        return Defaults(model=config.default_model, approval=config.approval, turn_cap=cap)
 
     async def open(
-        self, agent: str = BUILT_IN, request: SessionRequest | None = None, *, id: str | None = None
+        self,
+        agent: str = BUILT_IN,
+        request: SessionRequest | None = None,
+        *,
+        id: str | None = None,
+        tools: "Sequence[Callable[..., Any] | str]" = (),
     ) -> "Session":
-        """Open a session; it is on disk when this returns."""
+        """Open a session; it is on disk when this returns. `tools` are functions and names."""
         try:
             require_str(agent, field="agent")
             require_session_request(request)
             await self.agents.seed(self.owner, agent)
-            return await self.sessions.open(self.owner, agent, request, id=id)
+            opening = partial(self.sessions.open, self.owner, agent, id=id)
+            return await self.tools.open_with(tools, request, opening)
         except MemoryError as error:
             raise out_of_memory() from error
 

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,11 +17,12 @@ from holdfast.config import Config, absolute_model, load
 from holdfast.domain.agent_processes import ProcessEnding, ProcessRecord
 from holdfast.domain.agents import AcpRuntime, LlmRuntime
 from holdfast.domain.agents import Runtime as AgentRuntime
-from holdfast.domain.ids import LOCAL_OWNER, Owner, SessionId, SessionKey, require_owner
+from holdfast.domain.ids import LOCAL_OWNER, SessionId, SessionKey, require_owner
 from holdfast.domain.secrets import Secret
 from holdfast.execution.coordinator import LocalCoordinator, RunScope
 from holdfast.execution.system import SystemClock, SystemMachine, SystemRandomness
 from holdfast.execution.workspace_folders import WorkspaceFolders
+from holdfast.functions.registry import FunctionRegistry
 from holdfast.llm.providers import KEY_VARIABLES
 from holdfast.observations.service import Observations, SubmissionRates
 from holdfast.open_store import STORE_NAME, open_configured_store, open_store, store_key
@@ -94,17 +95,19 @@ async def open_holdfast(
     owner: str = LOCAL_OWNER,
     scope: RunScope = RunScope.ALL,
     outside: Environment | None = None,
+    tools: Sequence[Callable[..., Any]] = (),
 ) -> AsyncIterator[LocalHoldfast]:
     """Open the store in a home and run its waiting turns until the block exits.
 
     `scope` selects the turns this process runs: all that wait, only those it sent itself, or none.
+    `tools` are functions that agents of the owner may name.
     Leaving the block stops running turns so that any process can continue them.
     """
     settings = config or load({"home": home})
     async with AsyncExitStack() as stack:
-        built = await _assembled(
-            stack, settings, require_owner(owner), scope, outside or Environment()
-        )
+        functions = wiring.build_functions(settings, require_owner(owner), tools)
+        stack.callback(functions.close)
+        built = await _assembled(stack, settings, functions, scope, outside or Environment())
         await built.tokens.learn_local()
         # Before any request is served, so that recovery has finished when this returns.
         if scope is RunScope.ALL:
@@ -176,17 +179,21 @@ async def _records(stack: AsyncExitStack, config: Config, outside: Environment) 
 
 
 async def _assembled(
-    stack: AsyncExitStack, config: Config, owner: Owner, scope: RunScope, outside: Environment
+    stack: AsyncExitStack,
+    config: Config,
+    functions: FunctionRegistry,
+    scope: RunScope,
+    outside: Environment,
 ) -> LocalHoldfast:
     """Build every component; they are closed in the reverse order of opening."""
     records = await _records(stack, config, outside)
     store, journal, secrets = records.store, records.journal, records.secrets
     clock, id_factory, leases = outside.clock, records.id_factory, records.leases
-    run_parts = await _run_parts(stack, config, records, outside)
+    run_parts = await _run_parts(stack, config, records, functions, outside)
     tools, process_pool, runtimes = run_parts.tools, run_parts.process_pool, run_parts.runtimes
     models = Models(store, config.default_model, run_parts.llms, absolute=absolute_model)
     folders, visitors = WorkspaceFolders(config.home), Visitors()
-    rules = _session_rules(config, secrets)
+    rules = _session_rules(config, secrets, functions)
     processes = AgentProcesses(store, journal, records.doorbell, records.machine, process_pool)
     await stack.enter_async_context(processes)
     inputs = _turn_inputs(config, records, models, folders, visitors, agent_processes=processes)
@@ -200,15 +207,17 @@ async def _assembled(
     records.approvals.attach(coordinator)
     openings = SessionCreation(journal, models, records.repos, folders, rules)
     sessions = Sessions(store, journal, openings, leases, coordinator)
+    calls = Calls(store, journal, coordinator, id_factory)
+    functions.connect(sessions.add_functions, partial(wiring.settle_late, calls))
     return LocalHoldfast(
         config=config,
-        owner=owner,
+        owner=functions.owner,
         store=store,
         key_source=records.key_source,
         agents=Agents(store, models, clock, id_factory, _agent_rules(config, secrets)),
         approvals=records.approvals,
         agent_processes=processes,
-        calls=Calls(store, journal, coordinator, id_factory),
+        calls=calls,
         compactions=Compactions(store, journal, inputs, runtimes),
         mcp_servers=SessionMcpServers(visitors, tools),
         models=models,
@@ -225,6 +234,7 @@ async def _assembled(
         observations=records.observations,
         search=Search(store),
         tokens=Tokens(store, clock, id_factory, _token_file(config), secrets.remember),
+        tools=functions,
         zones=records.zones,
         programs=wiring.known_programs,
     )
@@ -241,12 +251,16 @@ class _RunParts:
 
 
 async def _run_parts(
-    stack: AsyncExitStack, config: Config, records: _Records, outside: Environment
+    stack: AsyncExitStack,
+    config: Config,
+    records: _Records,
+    functions: FunctionRegistry,
+    outside: Environment,
 ) -> _RunParts:
     secrets, raw_lines = records.secrets, records.zones.raw_lines
     clock, randomness = outside.clock, outside.randomness
     llms = _Deferred(partial(wiring.build_models, secrets))
-    make_tools = partial(wiring.build_toolbox, config, secrets, clock)
+    make_tools = partial(wiring.build_toolbox, config, secrets, clock, functions)
     programs = _Deferred(
         partial(wiring.build_acp_runtime, config, secrets, clock, randomness, raw_lines)
     )
@@ -386,7 +400,7 @@ def _engine(llm: Llm, toolbox: Toolbox, outside: Environment, secrets: Secrets) 
     )
 
 
-def _session_rules(config: Config, secrets: Secrets) -> SessionRules:
+def _session_rules(config: Config, secrets: Secrets, functions: FunctionRegistry) -> SessionRules:
     return SessionRules(
         ceiling=wiring.ceiling_of(config),
         turn_cap=config.turn_cap,
@@ -395,6 +409,7 @@ def _session_rules(config: Config, secrets: Secrets) -> SessionRules:
         scrubber=lambda: secrets.scrubber,
         slots=ProcessLimit(config.max_concurrent_sessions),
         require_program=partial(_require_program, os.environ),
+        functions=functions.names,
     )
 
 

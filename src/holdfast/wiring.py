@@ -3,27 +3,33 @@
 Part of `app`: it only turns settings into plain arguments.
 """
 
+import asyncio
 import logging
 import os
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.api import LocalHoldfast
 from holdfast.config import Config, Credential
 from holdfast.domain.agent_processes import KnownProgram
-from holdfast.domain.errors import Code, HoldfastError, Unavailable
-from holdfast.domain.ids import LOCAL_OWNER
+from holdfast.domain.calls import CallState
+from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid, Unavailable
+from holdfast.domain.ids import LOCAL_OWNER, Owner, SessionId
 from holdfast.domain.secrets import Secret
 from holdfast.domain.sessions import Budget
 from holdfast.domain.tools import Grant
 from holdfast.execution.system import SystemClock, SystemRandomness
+from holdfast.functions.calls import FunctionRunner
+from holdfast.functions.registry import FunctionRegistry
 from holdfast.importers.template_sessions import TemplatePromotion
 from holdfast.ports.runtime import Limits
 from holdfast.ports.store import Store
 from holdfast.ports.system import Clock, Randomness
+from holdfast.services.calls import Calls, SettlementAction, SettlementRequest
 from holdfast.services.secrets import Secrets
 from holdfast.services.stamping import IdFactory, Stamping
 
@@ -56,6 +62,10 @@ TURN_MODULES: Final = (
     "holdfast.tools.toolbox",
     "holdfast.tools.web.http_request",
 )
+
+# How long the unknown outcome of a call may take to be written, in attempts and seconds.
+LATE_ATTEMPTS: Final = 50
+LATE_SECONDS: Final = 0.1
 
 log = logging.getLogger(__name__)
 
@@ -111,9 +121,12 @@ def build_models(secrets: Secrets) -> "ModelRouter":
     return ModelRouter(ProviderModels(secrets.key_of, base_urls(os.environ)))
 
 
-def build_toolbox(config: Config, secrets: Secrets, clock: Clock) -> "LocalToolbox":
+def build_toolbox(
+    config: Config, secrets: Secrets, clock: Clock, functions: FunctionRegistry
+) -> "LocalToolbox":
     """Return the tools of this installation."""
     from holdfast.tools.files.tools import FileSettings, file_tools
+    from holdfast.tools.function_tools import FunctionTools
     from holdfast.tools.git.tools import git_tools
     from holdfast.tools.mcp.tools import McpTools
     from holdfast.tools.run_command import command_tools
@@ -139,7 +152,34 @@ def build_toolbox(config: Config, secrets: Secrets, clock: Clock) -> "LocalToolb
         notify_tool(),
         checkpoint_tool(clock.now),
     )
-    return LocalToolbox(own, McpTools(remote), lambda: secrets.scrubber)
+    return LocalToolbox(own, McpTools(remote), lambda: secrets.scrubber, FunctionTools(functions))
+
+
+def build_functions(
+    config: Config, owner: Owner, tools: Sequence[Callable[..., Any]]
+) -> FunctionRegistry:
+    """Return the functions that this process offers as tools."""
+    return FunctionRegistry(owner, FunctionRunner(threads=config.tool_threads), tools)
+
+
+async def settle_late(calls: Calls, owner: str, session_id: str, call_id: str, result: Any) -> None:
+    """Settle the unknown call of a function that returned after its call had ended."""
+    by_function = partial(SettlementRequest, how=SettlementAction.MARK_DONE, by="late")
+    try:
+        request = by_function(result=result)
+    except Invalid:
+        # Nothing, or too much for a settlement.
+        request = by_function(result="The function has returned.")
+    for _ in range(LATE_ATTEMPTS):
+        try:
+            await calls.settle(Owner(owner), SessionId(session_id), call_id, request)
+        except Conflict as error:
+            # Race: the unknown outcome of the call is not written yet.
+            if error.details.get("state") != CallState.STARTED:
+                return
+            await asyncio.sleep(LATE_SECONDS)
+        else:
+            return
 
 
 def _remote(config: Config, secrets: Secrets) -> "McpSettings":

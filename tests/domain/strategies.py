@@ -63,6 +63,7 @@ _LEAVES: Final[dict[Any, SearchStrategy[Any]]] = {
     bool: st.booleans(),
     UnsetType: st.just(UNSET),
     int: st.integers(),
+    float: st.floats(allow_nan=False, allow_infinity=False),
     datetime: INSTANTS,
     SessionContext: CONTEXTS,
 }

@@ -59,6 +59,7 @@ def test_the_names_are_the_houses_words() -> None:
         "step.failed",
         "step.started",
         "tool.ended",
+        "tool.progressed",
         "tool.started",
         "turn.ended",
         "turn.started",

@@ -114,6 +114,7 @@ def test_the_notices_that_close_a_turn_are_those_of_a_bad_end() -> None:
         NoticeCode.CALL_SETTLED,
         NoticeCode.UNKNOWN_VARIABLE,
         NoticeCode.TOOL_UNAVAILABLE,
+        NoticeCode.TOOLS_CHANGED,
         NoticeCode.MCP_UNAVAILABLE,
         NoticeCode.MEDIA_REFUSED,
         NoticeCode.OUTPUT_INVALID,

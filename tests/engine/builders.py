@@ -191,7 +191,7 @@ def summary(sequence: int, text: str, dropped_through: int) -> Message:
 class NoTools:
     """A toolbox with nothing in it; without a place nobody even looks."""
 
-    def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect:
+    def effect(self, name: str, arguments: Mapping[str, Any], place: ToolWorkspace) -> Effect:
         return Effect.UNSAFE
 
     async def offers(self, place: ToolWorkspace) -> tuple[LlmTool, ...]:

@@ -180,7 +180,7 @@ class StandInToolbox:
         self.offering: BaseException | None = None
         self.missing: tuple[str, ...] = ()
 
-    def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect:
+    def effect(self, name: str, arguments: Mapping[str, Any], place: ToolWorkspace) -> Effect:
         return self.tools[name].effect if name in self.tools else Effect.UNSAFE
 
     async def offers(self, place: ToolWorkspace) -> tuple[LlmTool, ...]:

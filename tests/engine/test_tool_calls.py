@@ -28,7 +28,7 @@ from holdfast.engine.tool_calls import NOT_AN_OBJECT, REFUSALS
 from holdfast.ports.llm import LlmDelta
 from holdfast.ports.tools import CallOutcome, RequestedCall, ToolWorkspace
 from holdfast.services.approvals import Ruling
-from holdfast.tools.tool import CallPlan, Tool, ToolFailure
+from holdfast.tools.tool import CallPlan, LocalTool, ToolFailure
 from holdfast.tools.toolbox import LocalToolbox
 from tests.engine.builders import CountingRandomness, StillClock, call, result, user
 from tests.engine.scripts import (
@@ -148,7 +148,7 @@ ORDER = [
 ]
 
 
-def a_tool(hurdles: Hurdles) -> Tool[Arguments]:
+def a_tool(hurdles: Hurdles) -> LocalTool[Arguments]:
     """Return a tool with these hurdles, among those of the real toolbox."""
 
     async def plan(_: ToolWorkspace, __: Arguments) -> CallPlan:
@@ -161,7 +161,7 @@ def a_tool(hurdles: Hurdles) -> Tool[Arguments]:
             raise ToolFailure(ResultCode.NOT_FOUND, "Nothing there.")
         return "seen"
 
-    return Tool(
+    return LocalTool(
         name="look",
         description="Looks.",
         arguments=Arguments,
@@ -392,7 +392,7 @@ async def test_what_a_plan_raises_is_the_calls_trouble_too(error: BaseException)
 
 async def test_a_tool_that_cannot_tell_its_effect_is_unsafe() -> None:
     class Stumbling(StandInToolbox):
-        def effect(self, name: str, arguments: Any) -> Effect:
+        def effect(self, name: str, arguments: Any, place: ToolWorkspace) -> Effect:
             raise KeyError(name)
 
     stage = Stage(ScriptedLlm(looks("c1"), says("Well.")), Stumbling())

@@ -13,7 +13,7 @@ from holdfast.domain.messages import ToolCall, ToolResult, media_handle
 from holdfast.domain.sessions import SessionContext
 from holdfast.domain.tools import Effect, ToolClass
 from holdfast.ports.tools import RequestedCall, ToolWorkspace
-from holdfast.tools.tool import CallPlan, Tool
+from holdfast.tools.tool import CallPlan, LocalTool
 from tests.houses import news_until, payloads, played
 from tests.marks import demands
 from tests.tooled import a_config, asks, call, open_tooled, says
@@ -49,7 +49,7 @@ async def drawn(_: ToolWorkspace, __: Any, asked: RequestedCall) -> dict[str, An
     }
 
 
-DRAW = Tool(
+DRAW = LocalTool(
     name="draw",
     description="Draws.",
     arguments=dict,  # type: ignore[type-var]

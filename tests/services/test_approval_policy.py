@@ -14,12 +14,12 @@ from tests.marks import each_case
 
 YES, ASK, NO = ApprovalRule.YES, ApprovalRule.ASK, ApprovalRule.NO
 
-# Columns: read, write, sensitive write, process, egress, commit, money.
+# Columns: read, write, sensitive write, process, egress, commit, function, money.
 TABLE = {
-    ApprovalMode.DENY: [YES, NO, NO, NO, NO, NO, ASK],
-    ApprovalMode.ASK: [YES, ASK, ASK, ASK, ASK, ASK, ASK],
-    ApprovalMode.EDITS: [YES, YES, ASK, ASK, ASK, ASK, ASK],
-    ApprovalMode.AUTO: [YES, YES, ASK, YES, YES, ASK, ASK],
+    ApprovalMode.DENY: [YES, NO, NO, NO, NO, NO, NO, ASK],
+    ApprovalMode.ASK: [YES, ASK, ASK, ASK, ASK, ASK, YES, ASK],
+    ApprovalMode.EDITS: [YES, YES, ASK, ASK, ASK, ASK, YES, ASK],
+    ApprovalMode.AUTO: [YES, YES, ASK, YES, YES, ASK, YES, ASK],
 }
 CLASSES = [
     ToolClass.READ,
@@ -28,6 +28,7 @@ CLASSES = [
     ToolClass.PROCESS,
     ToolClass.EGRESS,
     ToolClass.COMMIT,
+    ToolClass.FUNCTION,
     ToolClass.MONEY,
 ]
 ONE_BY_ONE = {ToolClass.SENSITIVE_WRITE, ToolClass.COMMIT, ToolClass.MONEY}

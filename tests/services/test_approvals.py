@@ -588,12 +588,12 @@ class TestNobodyThere:
 Y, ASK, NO = "ok", "waiting", "denied/rejected"
 MODES: Mapping[ApprovalMode, Mapping[ToolClass, str]] = {
     mode: dict(zip((each for each in ToolClass if each is not ToolClass.MONEY), row, strict=True))
-    # read, write, sensitive write, process, egress, commit
+    # read, write, sensitive write, process, egress, commit, function
     for mode, row in {
-        ApprovalMode.DENY: (Y, NO, NO, NO, NO, NO),
-        ApprovalMode.ASK: (Y, ASK, ASK, ASK, ASK, ASK),
-        ApprovalMode.EDITS: (Y, Y, ASK, ASK, ASK, ASK),
-        ApprovalMode.AUTO: (Y, Y, ASK, Y, Y, ASK),
+        ApprovalMode.DENY: (Y, NO, NO, NO, NO, NO, NO),
+        ApprovalMode.ASK: (Y, ASK, ASK, ASK, ASK, ASK, Y),
+        ApprovalMode.EDITS: (Y, Y, ASK, ASK, ASK, ASK, Y),
+        ApprovalMode.AUTO: (Y, Y, ASK, Y, Y, ASK, Y),
     }.items()
 }
 

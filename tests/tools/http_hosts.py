@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 
 from holdfast.domain.tools import Grant
 from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, Slice, ToolWorkspace
-from holdfast.tools.tool import Tool
+from holdfast.tools.tool import LocalTool
 from holdfast.tools.toolbox import LocalToolbox
 from holdfast.tools.web.connection import WebSettings
 from holdfast.tools.web.http_request import web_tools
@@ -172,7 +172,7 @@ def asked(name: str = "http_request", **arguments: Any) -> RequestedCall:
     return RequestedCall(id="c1", name=name, arguments=arguments, idempotency_key="k1")
 
 
-async def done(tool: Tool[Any], place: ToolWorkspace, asking: RequestedCall) -> CallOutcome:
+async def done(tool: LocalTool[Any], place: ToolWorkspace, asking: RequestedCall) -> CallOutcome:
     """Plan the call and run it, as if somebody had agreed."""
     toolbox = LocalToolbox([tool])
     planned = await toolbox.plan(place, asking)

@@ -14,7 +14,7 @@ from holdfast.domain.tools import Effect, ResultCode, ToolClass
 from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, ToolWorkspace
 from holdfast.tools.tool import (
     CallPlan,
-    Tool,
+    LocalTool,
     ToolFailure,
     UnansweredRequest,
     plan_read_only,
@@ -38,7 +38,7 @@ async def test_no_secret_leaves_the_toolbox_however_large_the_result(size: int) 
     async def act(_: ToolWorkspace, __: Nothing, ___: RequestedCall) -> Any:
         return {"text": "x" * size, "found": [f"{CANARY}!"]}
 
-    tool = Tool(
+    tool = LocalTool(
         name="tell",
         description="Tells.",
         arguments=Nothing,
@@ -72,7 +72,7 @@ def failing(plan: ToolFailure | None, act: ToolFailure, effect: Effect) -> Local
     async def acted(_: ToolWorkspace, __: Nothing, ___: RequestedCall) -> Any:
         raise act
 
-    tool = Tool(
+    tool = LocalTool(
         name="tell",
         description="Tells.",
         arguments=Nothing,
@@ -149,7 +149,7 @@ async def test_a_call_with_a_managed_secret_is_refused(value: Any, tool_class: T
     async def act(_: ToolWorkspace, arguments: Anything, __: RequestedCall) -> Any:
         acted.append(arguments)
 
-    tool = Tool(
+    tool = LocalTool(
         name="use",
         description="Uses.",
         arguments=Anything,

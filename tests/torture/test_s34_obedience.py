@@ -314,7 +314,7 @@ class Naive:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._theirs, name)
 
-    def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect:
+    def effect(self, name: str, arguments: Mapping[str, Any], place: ToolWorkspace) -> Effect:
         return Effect.UNSAFE
 
     async def offers(self, place: ToolWorkspace) -> tuple[LlmTool, ...]:

@@ -81,6 +81,7 @@ SETTING_KEYS: Final[Mapping[str, SettingKey]] = {
     "attended_turn_cap": _limit("attended_turn_cap", "HOLDFAST_ATTENDED_TURN_CAP"),
     "max_tool_rounds": _limit("max_tool_rounds", "HOLDFAST_MAX_TOOL_ROUNDS"),
     "turns_at_a_time": _limit("turns_at_a_time", "HOLDFAST_TURNS_AT_A_TIME"),
+    "tool_threads": SettingKey("tools", "threads", "HOLDFAST_TOOLS_THREADS"),
     "idle_timeout_minutes": _limit("idle_timeout_minutes", "AGENT_SESSION_IDLE_TIMEOUT"),
     "max_concurrent_sessions": _limit("max_concurrent_sessions", "AGENT_MAX_CONCURRENT_SESSIONS"),
     "observations_per_minute": _limit(

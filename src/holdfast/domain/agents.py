@@ -1,7 +1,8 @@
 """Agents: a language model with tools, or an external program that speaks ACP."""
 
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from math import isfinite
@@ -15,7 +16,7 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import AgentId, ModelId, Owner, is_slug
 from holdfast.domain.secrets import Scrubber, is_credential
 from holdfast.domain.text import require_tags, require_text
-from holdfast.domain.tools import Grant, ToolSpec
+from holdfast.domain.tools import ELSEWHERE, Grant, ToolSpec, narrow_tools, remote_id
 
 SYSTEM_PROMPT_LONGEST: Final = 1 << 20
 _SECRET_REFERENCE: Final = re.compile(r"\{\{\s*secrets\.")
@@ -345,3 +346,78 @@ def _provider_and_model(ref: str) -> dict[str, str]:
 
 def _without_nothing(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
+
+
+def extend_agent(agent: Agent, functions: tuple[str, ...]) -> Agent:
+    """Return the agent with the functions that its session is opened with."""
+    if functions and isinstance(agent.runtime, AcpRuntime):
+        raise Invalid(
+            Code.OPTION_NOT_OFFERED,
+            f"Agent {agent.slug} is a program and has its own tools; functions need a model agent.",
+        )
+    named = {tool.name for tool in agent.tools}
+    added = tuple(ToolSpec(name=name) for name in functions if name not in named)
+    return replace(agent, tools=(*agent.tools, *added)) if added else agent
+
+
+def narrow_agent(
+    agent: Agent, wanted: tuple[str, ...] | None
+) -> tuple[Agent, tuple[ToolSpec, ...]]:
+    """Return the agent and its tools narrowed to a request; `None` keeps all of both.
+
+    Declaring a server grants its tools. A request that names tools must also name those of servers:
+    a server without a named tool is removed from the session.
+    """
+    if wanted is None:
+        return agent, agent.tools
+    # An agent that names some tools of a server has no other tools of that server.
+    whole = [begins for begins in _beginnings(agent) if not _any_begins(agent.tools, begins)]
+    named = {tool.name for tool in agent.tools}
+    implied = tuple(
+        ToolSpec(name=name)
+        for name in dict.fromkeys(wanted)
+        if name not in named and name.startswith(tuple(whole))
+    )
+    tools = narrow_tools((*agent.tools, *implied), wanted)
+    servers = tuple(
+        server for server in agent.mcp_servers if _any_begins(tools, _beginning(server))
+    )
+    return replace(agent, mcp_servers=servers), tools
+
+
+def _beginning(server: Mapping[str, Any]) -> str:
+    return remote_id(str(server.get("id") or server.get("ref") or ""))
+
+
+def _beginnings(agent: Agent) -> list[str]:
+    return [_beginning(server) for server in agent.mcp_servers]
+
+
+def _any_begins(tools: Iterable[ToolSpec], beginning: str) -> bool:
+    return any(tool.name.startswith(beginning) for tool in tools)
+
+
+def is_known_tool(tool: ToolSpec, agent: Agent, known: frozenset[str]) -> bool:
+    """Return whether a tool can be offered; refuses a name that is likely mistyped."""
+    if tool.name in known or _is_remote(tool, agent):
+        return True
+    # A described tool belongs to the client: it is shown as given and cannot be run here.
+    if tool.name in ELSEWHERE or tool.is_described:
+        return False
+    raise Invalid(
+        Code.UNKNOWN_TOOL,
+        f"There is no tool {tool.name}{_nearest(tool.name, known)}; the tools are "
+        f"{', '.join(sorted(known))}, and functions that are registered in this process. "
+        f"Agent {agent.slug} names it; change its tools with `holdfast agents edit "
+        f"{agent.slug} --tools A,B`.",
+        {"tool": tool.name},
+    )
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    found = difflib.get_close_matches(name, sorted(known), n=3)
+    return f" (did you mean {' or '.join(found)}?)" if found else ""
+
+
+def _is_remote(tool: ToolSpec, agent: Agent) -> bool:
+    return tool.name.startswith(tuple(_beginnings(agent)))

@@ -126,6 +126,8 @@ class Code(StrEnum):
     SYSTEM_LIMIT = "system_limit"
     TOKEN_FILE_UNSAFE = "token_file_unsafe"
     TOKEN_NOT_FOUND = "token_not_found"
+    TOOL_INVALID = "tool_invalid"
+    TOOL_NAME_TAKEN = "tool_name_taken"
     TOO_LARGE = "too_large"
     TURN_NOT_RUNNING = "turn_not_running"
     TURN_RUNNING = "turn_running"

@@ -213,6 +213,14 @@ class ToolStarted(Struct, frozen=True, kw_only=True, tag="tool.started"):
     arguments: dict[str, Any]
 
 
+class ToolProgressed(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tool.progressed"):
+    """A running tool call reported its progress; `fraction` is from 0 to 1."""
+
+    call_id: CallId
+    text: str
+    fraction: float | None = None
+
+
 class ToolEnded(Struct, frozen=True, kw_only=True, tag="tool.ended"):
     """A tool call has its result; `has_run` is set only for a call that was never started."""
 
@@ -283,6 +291,7 @@ Payload = (
     | StepFailed
     | MessageAppended
     | ToolStarted
+    | ToolProgressed
     | ToolEnded
     | CallSettled
     | ApprovalRequested

@@ -52,6 +52,7 @@ class NoticeCode(StrEnum):
     CALL_SETTLED = "call_settled"
     UNKNOWN_VARIABLE = "unknown_variable"
     TOOL_UNAVAILABLE = "tool_unavailable"
+    TOOLS_CHANGED = "tools_changed"
     MCP_UNAVAILABLE = "mcp_unavailable"
     MEDIA_REFUSED = "media_refused"
     OUTPUT_INVALID = "output_invalid"

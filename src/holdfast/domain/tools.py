@@ -39,6 +39,8 @@ class ToolClass(StrEnum):
     PROCESS = "process"
     EGRESS = "egress"
     COMMIT = "commit"
+    # A function of the program itself; registering it is the developer's consent.
+    FUNCTION = "function"
     MONEY = "budget"
 
 

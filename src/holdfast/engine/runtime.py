@@ -49,7 +49,7 @@ from holdfast.engine.turn_state import PausedThoughts, TurnState, rounds_of
 from holdfast.ports.llm import Failed, FailureKind, Llm, LlmReasoning, StepStop
 from holdfast.ports.runtime import Emit, TurnEnd, TurnInput, TurnPausedError
 from holdfast.ports.system import Clock, Randomness
-from holdfast.ports.tools import Toolbox
+from holdfast.ports.tools import Toolbox, ToolWorkspace
 from holdfast.services.agents import OUTPUT_SCHEMA, SchemaFault, parse_value, schema_of
 
 logger = logging.getLogger("holdfast.engine")
@@ -198,13 +198,16 @@ class EngineRuntime:
             turn=play.turn.turn,
             name=asked.name,
             arguments=arguments,
-            effect=self._effect(asked.name, arguments),
+            effect=self._effect(asked.name, arguments, place),
             idempotency_key=f"{place.session if place else ''}:{call_id}",
         )
 
-    def _effect(self, name: str, arguments: dict[str, Any]) -> Effect:
+    def _effect(self, name: str, arguments: dict[str, Any], place: ToolWorkspace | None) -> Effect:
+        # Without a workspace there are no tools.
+        if place is None:
+            return Effect.UNSAFE
         try:
-            return self._toolbox.effect(name, arguments)
+            return self._toolbox.effect(name, arguments, place)
         # The arguments are untrusted; if the tool raises on them, assume the unsafe effect.
         except Exception:
             logger.exception("The effect of %s could not be determined", name)

@@ -4,17 +4,18 @@ Nothing runs before its intent and its start are on disk; the first call of a st
 twice has both in one commit. Every error of a call becomes its result; the turn continues.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from holdfast.domain.approvals import Question
-from holdfast.domain.calls import Call
+from holdfast.domain.calls import Call, CallState
 from holdfast.domain.drafts import Draft, MessageDraft
-from holdfast.domain.events import ToolEnded, ToolStarted
-from holdfast.domain.ids import ApprovalId
+from holdfast.domain.events import ToolEnded, ToolProgressed, ToolStarted
+from holdfast.domain.ids import ApprovalId, CallId
 from holdfast.domain.messages import ResultStatus, Role, ToolError, ToolResult
-from holdfast.domain.tools import ResultCode
+from holdfast.domain.tools import Effect, ResultCode
 from holdfast.engine.cancellation import clear_cancellation, stop_if_cancelled
 from holdfast.engine.tool_approval import Permission, permit
 from holdfast.engine.tool_results import UNSHOWABLE, limit_result
@@ -26,6 +27,12 @@ logger = logging.getLogger("holdfast.engine")
 
 # Key for the text of call arguments that are not a JSON object.
 NOT_AN_OBJECT: Final = "not a JSON object"
+
+# Seconds between two progress events of a call.
+PROGRESS_INTERVAL: Final = 0.25
+_CUT_OFF: Final = (
+    "outcome unknown: the call was cut off while it ran, and may not be run a second time"
+)
 
 REFUSALS: Final[Mapping[Ruling, tuple[ResultCode, str]]] = {
     Ruling.REFUSE: (ResultCode.REJECTED, "The session's approval mode does not allow this."),
@@ -52,10 +59,15 @@ async def dispatch(
     place = play.turn.place
     if place is None:
         return refuse_call(ResultCode.UNKNOWN_TOOL, f"There is no tool {call.name!r}.")
-    planned = await _planned(toolbox, place, call)
+    progress = ProgressEvents(play, call.id)
+    planned = await _planned(toolbox, place, call, _asked(play, call, progress))
     if isinstance(planned, CallOutcome):
         return planned
-    tightened = next((spec.approval for spec in play.turn.tools if spec.name == call.name), None)
+    # A crash cut it off as repeatable, and the tool says now that it is not.
+    if call.state is CallState.STARTED and planned.effect is Effect.UNSAFE:
+        return refuse_call(ResultCode.UNKNOWN, _CUT_OFF, ResultStatus.UNKNOWN)
+    spec = next((spec.approval for spec in play.turn.tools if spec.name == call.name), None)
+    tightened = _stricter(spec, planned.approval)
     # A call that was asked about before a crash keeps its answer; a new one has none to look up.
     is_allowed = planned.tool_class in ALWAYS_ALLOWED and call not in play.turn.calls
     if tightened is not None or not is_allowed:
@@ -65,8 +77,19 @@ async def dispatch(
             return _denied(permission)
     # An approval that arrives after cancellation does not start the call.
     stop_if_cancelled()
-    await play.emit((ToolStarted(call_id=call.id, name=call.name, arguments=call.arguments),))
-    return await _run(toolbox, place, planned)
+    slot = planned.slot
+    if slot is not None and not slot.try_take():
+        # On disk before it waits: until then the call is intended and nothing more.
+        await play.emit()
+        if refused := await slot.take():
+            return refused
+    try:
+        await play.emit((ToolStarted(call_id=call.id, name=call.name, arguments=call.arguments),))
+        return await _run(toolbox, place, planned)
+    finally:
+        await progress.close()
+        if slot is not None:
+            slot.release()
 
 
 def answer(call: Call, done: CallOutcome) -> tuple[Draft, ...]:
@@ -93,9 +116,16 @@ def refuse_call(
     return CallOutcome(status=status, error=ToolError(code=code, message=message))
 
 
-async def _planned(toolbox: Toolbox, place: ToolWorkspace, call: Call) -> PlannedCall | CallOutcome:
+def _stricter(of_agent: str | None, of_tool: str | None) -> str | None:
+    given = {of_agent, of_tool}
+    return next((rule for rule in ("deny", "ask", "mode") if rule in given), None)
+
+
+async def _planned(
+    toolbox: Toolbox, place: ToolWorkspace, call: Call, asked: RequestedCall
+) -> PlannedCall | CallOutcome:
     try:
-        planned = await clear_cancellation(toolbox.plan(place, _asked(call)))
+        planned = await clear_cancellation(toolbox.plan(place, asked))
     # An exception of the toolbox is the result of this call and does not end the turn.
     except Exception:  # noqa: BLE001
         return _failed(call.name)
@@ -140,12 +170,16 @@ def _failed(name: str) -> CallOutcome:
     return refuse_call(ResultCode.FAILED, message)
 
 
-def _asked(call: Call) -> RequestedCall:
+def _asked(play: TurnState, call: Call, progress: "ProgressEvents") -> RequestedCall:
     return RequestedCall(
         id=call.id,
         name=call.name,
         arguments=call.arguments,
         idempotency_key=call.idempotency_key,
+        turn=play.turn.turn,
+        attempt=play.turn.starts.get(call.id, 0) + 1,
+        is_resumed=call in play.turn.calls,
+        report=progress.report,
     )
 
 
@@ -168,3 +202,46 @@ def _denied(permission: Permission) -> CallOutcome:
     # Quoted as data: the model may read the reason but must not follow it as an instruction.
     said = f" Their note: {permission.note!r}" if permission.note else ""
     return refuse_call(code, message + said, ResultStatus.DENIED)
+
+
+class ProgressEvents:
+    """Writes the progress of one call; a report that a newer one replaces is not written."""
+
+    def __init__(self, play: TurnState, call_id: CallId) -> None:
+        self._play = play
+        self._call_id = call_id
+        self._newest: ToolProgressed | None = None
+        self._sending: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
+        self._is_over = False
+
+    def report(self, text: str, fraction: float | None) -> None:
+        """Accept a report; returns at once. One after the end of the call is dropped."""
+        if self._is_over:
+            return
+        self._newest = ToolProgressed(call_id=self._call_id, text=text, fraction=fraction)
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._send())
+
+    async def close(self) -> None:
+        """End the reports; the one that is being written is on disk when this returns."""
+        self._is_over = True
+        if self._sending is not None:
+            try:
+                async with self._lock:
+                    pass
+            finally:
+                self._sending.cancel()
+
+    async def _send(self) -> None:
+        while self._newest is not None:
+            async with self._lock:
+                event, self._newest = self._newest, None
+                try:
+                    await self._play.emit((event,))
+                # The next write of the turn meets the same error and ends the turn.
+                except Exception:
+                    logger.exception("The progress of a call could not be written")
+                    return
+            await asyncio.sleep(PROGRESS_INTERVAL)
+        self._sending = None

@@ -1,6 +1,6 @@
 """Running turns: the coordinator that schedules them, and the input and output of a runtime."""
 
-from collections.abc import Awaitable, Callable, Container, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Container, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime
 from typing import Any, Protocol
@@ -132,6 +132,8 @@ class TurnInput(Struct, frozen=True, kw_only=True):
     # Rows as stored, because the runtime decides what a model may see of them.
     history: tuple[Message, ...]
     calls: tuple[Call, ...] = ()
+    # How often an open call was started before, by its id.
+    starts: Mapping[CallId, int] = {}
     # Ids of all calls of the session; a runtime that invents ids must not repeat one.
     call_ids: Container[CallId] = ()
     turn: int

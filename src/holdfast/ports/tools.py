@@ -4,7 +4,7 @@ Planning changes nothing. Running performs exactly the planned action, or refuse
 target has changed since (TOCTOU). A toolbox does not handle approvals.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -38,6 +38,9 @@ class ToolWorkspace(Struct, frozen=True, kw_only=True):
 
     # An opaque name for resources that live as long as the session, such as MCP connections.
     session: str
+    # For functions of the program itself, which may know which session calls them.
+    owner: str = ""
+    session_id: str = ""
     working_dir: str
     # A private temporary folder; it exists while a call runs.
     scratch: str
@@ -85,6 +88,26 @@ class RequestedCall(Struct, frozen=True, kw_only=True):
     name: str
     arguments: dict[str, Any]
     idempotency_key: str
+    turn: int = 0
+    # Counts the starts of the call, 1 unless a crash has cut off an earlier one.
+    attempt: int = 1
+    # Whether an earlier process requested it, so that the tool may have changed since.
+    is_resumed: bool = False
+    # Reports progress as an event: a text, and the fraction that is done.
+    report: Callable[[str, float | None], None] | None = None
+
+
+class CallSlot(Protocol):
+    """A place that a call has to take before it starts."""
+
+    def try_take(self) -> bool:
+        """Take the place if it is free."""
+
+    async def take(self) -> "CallOutcome | None":
+        """Wait for the place; an outcome means that the call cannot run."""
+
+    def release(self) -> None:
+        """Give the place back; it is kept while the work of the call still runs."""
 
 
 class PlannedCall(Struct, frozen=True, kw_only=True):
@@ -102,6 +125,9 @@ class PlannedCall(Struct, frozen=True, kw_only=True):
     question: str
     preview: Mapping[str, str] = {}
     memory: str | None = None
+    # The tool's own rule: `ask`, or `mode` to let the session's mode decide about a function.
+    approval: str | None = None
+    slot: CallSlot | None = None
 
 
 class CallOutcome(Struct, frozen=True, kw_only=True):
@@ -115,7 +141,7 @@ class CallOutcome(Struct, frozen=True, kw_only=True):
 class Toolbox(Protocol):
     """All available tools."""
 
-    def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect:
+    def effect(self, name: str, arguments: Mapping[str, Any], workspace: ToolWorkspace) -> Effect:
         """Return the effect of running the call twice; `unsafe` if it is not known."""
 
     async def offers(self, workspace: ToolWorkspace) -> tuple[LlmTool, ...]:

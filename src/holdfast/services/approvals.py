@@ -436,6 +436,8 @@ _ASKED: Final = (
 RULES: Final[Mapping[tuple[ApprovalMode, ToolClass], ApprovalRule]] = {
     **{(mode, ToolClass.READ): ApprovalRule.YES for mode in ApprovalMode},
     **{(mode, ToolClass.MONEY): ApprovalRule.ASK for mode in ApprovalMode},
+    **{(mode, ToolClass.FUNCTION): ApprovalRule.YES for mode in ApprovalMode},
+    (ApprovalMode.DENY, ToolClass.FUNCTION): ApprovalRule.NO,
     **{(ApprovalMode.DENY, touched): ApprovalRule.NO for touched in _ASKED},
     **{(ApprovalMode.ASK, touched): ApprovalRule.ASK for touched in _ASKED},
     **{(ApprovalMode.EDITS, touched): ApprovalRule.ASK for touched in _ASKED},
@@ -462,7 +464,12 @@ EARLIER: Final[Mapping[ApprovalState, Ruling]] = {
 
 
 def ruling(question: Question, standing: ApprovalContext, tightened: str | None) -> Ruling:
-    """Decide about a call; `tightened` is the agent's own rule: `ask`, `deny` or `None`."""
+    """Decide about a call; `tightened` is a rule of its agent or its tool, or `None`.
+
+    It is `ask`, `deny`, or `mode`: a function that runs unasked only in mode `auto`.
+    """
+    if tightened == "mode":
+        tightened = None if standing.mode is ApprovalMode.AUTO else "ask"
     rule = RULES[standing.mode, question.tool_class]
     if rule is ApprovalRule.NO or tightened == "deny":
         return Ruling.REFUSE

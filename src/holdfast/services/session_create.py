@@ -1,7 +1,7 @@
 """Create sessions: new ones, and forks that continue from a message of another session."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +15,9 @@ from holdfast.domain.agents import (
     LlmRuntime,
     ReasoningEffort,
     Runtime,
+    extend_agent,
+    is_known_tool,
+    narrow_agent,
     refuse_secrets,
     render,
 )
@@ -46,13 +49,9 @@ from holdfast.domain.sessions import (
 from holdfast.domain.time import instant, microseconds
 from holdfast.domain.tools import (
     CATALOGUE,
-    ELSEWHERE,
     NARROWEST,
     Grant,
-    ToolSpec,
     narrow,
-    narrow_tools,
-    remote_id,
 )
 from holdfast.ports.store import Tx
 from holdfast.services.agent_processes import ProcessLimit
@@ -83,6 +82,8 @@ class SessionRules(Struct, frozen=True, kw_only=True):
     slots: ProcessLimit = ProcessLimit()
     # Refuses an agent whose program is not found.
     require_program: Callable[[AcpRuntime], None] = lambda _: None
+    # The functions that this process has for an owner, by name.
+    functions: Callable[[Owner], frozenset[str]] = lambda _: frozenset()
 
 
 class AgentSnapshot(Struct, frozen=True, kw_only=True):
@@ -92,11 +93,20 @@ class AgentSnapshot(Struct, frozen=True, kw_only=True):
     notices: tuple[MessageDraft, ...] = ()
 
 
-def freeze_agent(agent: Agent, context: SessionContext, rules: SessionRules) -> AgentSnapshot:
-    """Return the agent as the session stores it; refuses secrets and unknown tools."""
+def freeze_agent(
+    agent: Agent,
+    context: SessionContext,
+    rules: SessionRules,
+    functions: frozenset[str] = frozenset(),
+) -> AgentSnapshot:
+    """Return the agent as the session stores it; refuses secrets and unknown tools.
+
+    `functions` are those that the session is opened with.
+    """
     refuse_secrets(context.variables, rules.scrubber())
     prompt = render(agent.system_prompt, context.variables)
-    missing = [tool.name for tool in agent.tools if not _is_known(tool, agent)]
+    known = CATALOGUE | rules.functions(agent.owner) | functions
+    missing = [tool.name for tool in agent.tools if not is_known_tool(tool, agent, known)]
     notices = [
         _notice(
             NoticeCode.UNKNOWN_VARIABLE,
@@ -116,67 +126,11 @@ def freeze_agent(agent: Agent, context: SessionContext, rules: SessionRules) -> 
     return AgentSnapshot(agent=kept, notices=tuple(notices))
 
 
-def narrow_agent(
-    agent: Agent, wanted: tuple[str, ...] | None
-) -> tuple[Agent, tuple[ToolSpec, ...]]:
-    """Return the agent and its tools narrowed to a request; `None` keeps all of both.
-
-    Declaring a server grants its tools. A request that names tools must also name those of servers:
-    a server without a named tool is removed from the session.
-    """
-    if wanted is None:
-        return agent, agent.tools
-    # An agent that names some tools of a server has no other tools of that server.
-    whole = [begins for begins in _beginnings(agent) if not _any_begins(agent.tools, begins)]
-    named = {tool.name for tool in agent.tools}
-    implied = tuple(
-        ToolSpec(name=name)
-        for name in dict.fromkeys(wanted)
-        if name not in named and name.startswith(tuple(whole))
-    )
-    tools = narrow_tools((*agent.tools, *implied), wanted)
-    servers = tuple(
-        server for server in agent.mcp_servers if _any_begins(tools, _beginning(server))
-    )
-    return replace(agent, mcp_servers=servers), tools
-
-
-def _beginning(server: Mapping[str, Any]) -> str:
-    return remote_id(str(server.get("id") or server.get("ref") or ""))
-
-
-def _beginnings(agent: Agent) -> list[str]:
-    return [_beginning(server) for server in agent.mcp_servers]
-
-
-def _any_begins(tools: Iterable[ToolSpec], beginning: str) -> bool:
-    return any(tool.name.startswith(beginning) for tool in tools)
-
-
 def _runtime(runtime: Runtime, rules: SessionRules) -> Runtime:
     """Return the runtime with defaults from the configuration where the agent sets nothing."""
     if isinstance(runtime, LlmRuntime) and runtime.reasoning_effort is None:
         return replace(runtime, reasoning_effort=rules.reasoning_effort)
     return runtime
-
-
-def _is_known(tool: ToolSpec, agent: Agent) -> bool:
-    if tool.name in CATALOGUE or _is_remote(tool, agent):
-        return True
-    # A described tool belongs to the client: it is shown as given and cannot be run here.
-    if tool.name in ELSEWHERE or tool.is_described:
-        return False
-    raise Invalid(
-        Code.UNKNOWN_TOOL,
-        f"There is no tool {tool.name}; the tools are {', '.join(sorted(CATALOGUE))}. "
-        f"Agent {agent.slug} names it; change its tools with `holdfast agents edit "
-        f"{agent.slug} --tools A,B`.",
-        {"tool": tool.name},
-    )
-
-
-def _is_remote(tool: ToolSpec, agent: Agent) -> bool:
-    return tool.name.startswith(tuple(_beginnings(agent)))
 
 
 def _notice(code: NoticeCode, text: str) -> MessageDraft:
@@ -303,11 +257,18 @@ class SessionCreation:
         self.slots = rules.slots
 
     async def open(
-        self, owner: Owner, agent: str, request: SessionRequest, *, id: str | None
+        self,
+        owner: Owner,
+        agent: str,
+        request: SessionRequest,
+        *,
+        id: str | None,
+        functions: tuple[str, ...] = (),
     ) -> Created[Session]:
-        """Open a session with an agent, given by id or slug."""
+        """Open a session with an agent, given by id or slug; `functions` join the agent's tools."""
         session_id = self._session_id(id)
-        digest = digest_of(owner, agent, request.identity())
+        identity = (owner, agent, request.identity())
+        digest = digest_of(*identity, functions) if functions else digest_of(*identity)
         await self.require_model(request.model)
 
         async def compose(entry: JournalTransaction) -> Created[Session]:
@@ -315,7 +276,7 @@ class SessionCreation:
             if known is not None:
                 return Created(thing=known, is_new=False)
             chosen = await find_agent(entry.tx, owner, agent)
-            session, notices = await self._built(entry, chosen, request, session_id)
+            session, notices = await self._built(entry, chosen, request, session_id, functions)
             await self.slots.require(entry.tx, chosen)
             opened, key = await _started(entry, session, blank_head(session), digest, notices)
             await bind_zone(entry, chosen, key)
@@ -417,6 +378,7 @@ class SessionCreation:
         agent: Agent,
         request: SessionRequest,
         session_id: SessionId,
+        functions: tuple[str, ...] = (),
     ) -> tuple[Session, tuple[MessageDraft, ...]]:
         if agent.status is AgentStatus.ARCHIVED:
             raise Conflict(
@@ -430,9 +392,10 @@ class SessionCreation:
         context = self._context(agent.owner, request, repo, session_id)
         model = await self._models.resolve(entry.tx, request.model) if request.model else None
         now = entry.now()
-        changed = with_overrides(agent, request.overrides)
-        snapshot = freeze_agent(changed, context, self._rules)
-        kept, tools = narrow_agent(snapshot.agent, request.tools)
+        changed = extend_agent(with_overrides(agent, request.overrides), functions)
+        snapshot = freeze_agent(changed, context, self._rules, frozenset(functions))
+        wanted = None if request.tools is None else (*request.tools, *functions)
+        kept, tools = narrow_agent(snapshot.agent, wanted)
         session = Session(
             id=session_id,
             owner=agent.owner,

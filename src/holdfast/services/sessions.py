@@ -10,8 +10,10 @@ from typing import Any, Final
 from msgspec import Struct
 
 from holdfast.domain.agent_processes import ProcessEnding
+from holdfast.domain.drafts import ToolsFound, notice_draft
 from holdfast.domain.errors import Code, HoldfastError, Invalid, NotFound
 from holdfast.domain.ids import Owner, SessionId
+from holdfast.domain.messages import NoticeCode
 from holdfast.domain.queries import Page, SessionQuery, require_limit
 from holdfast.domain.sessions import (
     OPEN,
@@ -90,9 +92,13 @@ class Sessions:
         request: SessionRequest | None = None,
         *,
         id: str | None = None,
+        functions: tuple[str, ...] = (),
     ) -> Session:
-        """Open a session with an agent, given by id or slug; it is on disk when this returns."""
-        return (await self.make(owner, agent, request, id=id)).thing
+        """Open a session with an agent, given by id or slug; it is on disk when this returns.
+
+        `functions` are the names of functions that join the agent's tools.
+        """
+        return (await self.make(owner, agent, request, id=id, functions=functions)).thing
 
     async def make(
         self,
@@ -101,10 +107,29 @@ class Sessions:
         request: SessionRequest | None = None,
         *,
         id: str | None = None,
+        functions: tuple[str, ...] = (),
     ) -> Created[Session]:
         """Open a session; `is_new` is false if an equal request with this id did so before."""
-        made = await self._openings.open(owner, agent, request or SessionRequest(), id=id)
+        made = await self._openings.open(
+            owner, agent, request or SessionRequest(), id=id, functions=functions
+        )
         return await self._shown_as_made(made, cause="opened")
+
+    async def add_functions(
+        self, owner: Owner, session_id: SessionId, names: tuple[str, ...]
+    ) -> None:
+        """Add functions to the tools of a session, with a notice; those it has stay as they are."""
+
+        async def write(writer: SessionWriter) -> None:
+            session, _ = await _found(writer.tx, owner, session_id)
+            known = {tool.name for tool in session.tools}
+            fresh = tuple(name for name in names if name not in known)
+            if fresh:
+                text = f"Tools were added to the session: {', '.join(fresh)}."
+                notice = notice_draft(NoticeCode.TOOLS_CHANGED, text)
+                writer.add((ToolsFound(names=fresh), notice), 0)
+
+        await self._journal.write(owner, session_id, write)
 
     async def fork(
         self,

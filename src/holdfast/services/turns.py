@@ -5,6 +5,7 @@ The coordinator decides when and where a turn runs.
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum, auto
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.agents import AcpRuntime, Agent, LlmRuntime
 from holdfast.domain.agents import Runtime as AgentRuntime
+from holdfast.domain.calls import Call, CallState
 from holdfast.domain.commits import CommitBuilder
 from holdfast.domain.costs import CostSum
 from holdfast.domain.drafts import Draft, MessageDraft, Outcome, Summary, ToolsFound
@@ -28,11 +30,12 @@ from holdfast.domain.events import (
     StepEnded,
     StepFailed,
     StepStarted,
+    ToolStarted,
     TurnEnded,
     TurnStarted,
     name_of,
 )
-from holdfast.domain.ids import Owner, SessionId, SessionKey
+from holdfast.domain.ids import CallId, Owner, SessionId, SessionKey
 from holdfast.domain.leases import Lease
 from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.models import Model
@@ -130,12 +133,14 @@ class TurnInputs:
             return _past_the_cap(session)
         models, budget = found
         await self._models.keep(models)
+        calls = tuple(turn.calls.values())
         return TurnInput(
             agent=session.agent,
             models=models,
             context=session.context,
             history=tuple(history),
-            calls=tuple(turn.calls.values()),
+            calls=calls,
+            starts=await _count_starts(store, state, calls),
             call_ids=live.call_ids,
             turn=state.settled + 1,
             step=turn.steps + 1,
@@ -177,6 +182,18 @@ class TurnInputs:
         models = await self._models.chain(tx, session)
         live.models = session, read_at, models
         return models, budget
+
+
+async def _count_starts(
+    store: Store, state: SessionState, calls: Sequence[Call]
+) -> dict[CallId, int]:
+    """Return how often the calls that a crash has cut off were started."""
+    if not any(call.state is CallState.STARTED for call in calls):
+        return {}
+    names = [name_of(ToolStarted)]
+    found = await store.read(lambda tx: tx.events.since(state, state.began, names))
+    started = [event.payload for event in found]
+    return Counter(each.call_id for each in started if isinstance(each, ToolStarted))
 
 
 async def _is_past_the_cap(tx: Tx, session: Session, live: LiveSession) -> bool:

@@ -65,6 +65,8 @@ class Workspaces:
         folder = session.context.working_dir
         return ToolWorkspace(
             session=name,
+            owner=session.owner,
+            session_id=session.id,
             working_dir=folder,
             # A checkpoint needs no temporary folder, and creating one accesses the disk.
             scratch=self._scratch(session, key) if has_tools else folder,

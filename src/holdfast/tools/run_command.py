@@ -29,7 +29,7 @@ from holdfast.process.launcher import CommandResult, Launcher
 from holdfast.process.supervisor.path_survey import ASIDE
 from holdfast.tools.git.listed_command import HardenedCall, hardened, names_git
 from holdfast.tools.process_context import ProcessContext, ProcessSettings, process_context_of
-from holdfast.tools.tool import CallPlan, Tool, ToolFailure
+from holdfast.tools.tool import CallPlan, LocalTool, ToolFailure
 
 Words = tuple[str, ...]
 
@@ -121,11 +121,11 @@ class CommandArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return (self.command, *self.args)
 
 
-def command_tools(settings: ProcessSettings, launcher: Launcher) -> tuple[Tool[Any], ...]:
+def command_tools(settings: ProcessSettings, launcher: Launcher) -> tuple[LocalTool[Any], ...]:
     """Return the tools that run commands."""
     commands = _Commands(settings, launcher)
     return (
-        Tool(
+        LocalTool(
             name="run_command",
             description=(
                 "Run one allowed program in the working directory and return its exit code and"

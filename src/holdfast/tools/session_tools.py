@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from holdfast.domain.tools import Effect, ResultCode
 from holdfast.ports.tools import RequestedCall, ToolWorkspace
 from holdfast.tools.files.read import format_instant
-from holdfast.tools.tool import CallPlan, Tool, ToolFailure, plan_read_only
+from holdfast.tools.tool import CallPlan, LocalTool, ToolFailure, plan_read_only
 
 _DEPTH_MOST: Final = 32
 _STRING_LONGEST: Final = 65_536
@@ -27,7 +27,7 @@ class CheckpointArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     state: dict[str, Any] | None = None
 
 
-def checkpoint_tool(now: Callable[[], datetime]) -> Tool[CheckpointArguments]:
+def checkpoint_tool(now: Callable[[], datetime]) -> LocalTool[CheckpointArguments]:
     """Return the `checkpoint` tool; `now` is its clock."""
 
     async def act(
@@ -35,7 +35,7 @@ def checkpoint_tool(now: Callable[[], datetime]) -> Tool[CheckpointArguments]:
     ) -> dict[str, Any]:
         return {"name": arguments.name, "at": format_instant(now())}
 
-    return Tool(
+    return LocalTool(
         name="checkpoint",
         description=(
             "Mark a moment of the work by a name, with a state that a later session can take up."
@@ -80,13 +80,13 @@ class NotifyArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     message: Annotated[str, Meta(min_length=1, max_length=2_000)]
 
 
-def notify_tool() -> Tool[NotifyArguments]:
+def notify_tool() -> LocalTool[NotifyArguments]:
     """Return the `notify` tool; the recorded call is what users see."""
 
     async def act(_: ToolWorkspace, __: NotifyArguments, ___: RequestedCall) -> dict[str, Any]:
         return {"shown": True}
 
-    return Tool(
+    return LocalTool(
         name="notify",
         description=(
             "Show the user a short message while the turn goes on, such as progress. Nothing is"
@@ -111,9 +111,9 @@ class ReadOutputArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     end: Annotated[int, Meta(ge=0, le=1 << 62)] | None = None
 
 
-def read_output_tool() -> Tool[ReadOutputArguments]:
+def read_output_tool() -> LocalTool[ReadOutputArguments]:
     """Return the `read_output` tool."""
-    return Tool(
+    return LocalTool(
         name="read_output",
         description=(
             "Read a part of a long result by its media:// handle. start and end count bytes; at"

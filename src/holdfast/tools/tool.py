@@ -12,7 +12,13 @@ from msgspec import Struct
 
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
-from holdfast.ports.tools import RequestedCall, ToolWorkspace
+from holdfast.ports.tools import (
+    CallOutcome,
+    CallSlot,
+    PlannedCall,
+    RequestedCall,
+    ToolWorkspace,
+)
 
 A = TypeVar("A", bound=Struct)
 
@@ -27,6 +33,7 @@ DENIALS: Final = frozenset(
         ResultCode.ADDRESS_BLOCKED,
         ResultCode.FILTER_NEEDED,
         ResultCode.TARGET_CHANGED,
+        ResultCode.REJECTED,
     }
 )
 
@@ -67,10 +74,12 @@ class CallPlan(Struct, frozen=True, kw_only=True):
     question: str = ""
     preview: Mapping[str, str] = {}
     memory: str | None = None
+    approval: str | None = None
+    slot: CallSlot | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tool(Generic[A]):
+class LocalTool(Generic[A]):
     """One tool. `plan` checks the call, `act` executes it; both raise `ToolFailure`.
 
     `is_available` returns whether the tool can be offered in a workspace. `again` returns the
@@ -93,6 +102,17 @@ class Tool(Generic[A]):
         if "$ref" in schema:
             schema = parts[schema["$ref"].rpartition("/")[2]]
         return {key: value for key, value in schema.items() if key != "title"}
+
+    def parse(self, arguments: Mapping[str, Any]) -> Any:
+        """Convert the arguments to the tool's type; raises `msgspec.ValidationError`."""
+        return msgspec.convert(arguments, self.arguments)
+
+    async def run(
+        self, workspace: ToolWorkspace, arguments: Any, planned: PlannedCall
+    ) -> CallOutcome:
+        """Execute a planned call; raises `ToolFailure`."""
+        result = await self.act(workspace, arguments, planned.asked)
+        return CallOutcome(status=ResultStatus.OK, result=result)
 
 
 async def plan_read_only(_: ToolWorkspace, __: Any) -> CallPlan:

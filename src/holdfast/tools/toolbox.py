@@ -20,8 +20,9 @@ from holdfast.domain.tools import Effect, ResultCode, ToolClass
 from holdfast.ports.llm import LlmTool
 from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, ToolWorkspace
 from holdfast.services import background_tasks
+from holdfast.tools.function_tools import FunctionTool, FunctionTools
 from holdfast.tools.mcp.tools import McpTools
-from holdfast.tools.tool import Tool, ToolFailure, UnansweredRequest
+from holdfast.tools.tool import LocalTool, ToolFailure, UnansweredRequest
 
 log = logging.getLogger(__name__)
 
@@ -35,15 +36,17 @@ class LocalToolbox:
 
     def __init__(
         self,
-        tools: Iterable[Tool[Any]],
+        tools: Iterable[LocalTool[Any]],
         remote: McpTools | None = None,
         scrubber: Callable[[], Scrubber] = Scrubber,
+        functions: FunctionTools | None = None,
     ) -> None:
         self._remote = remote
         self._scrubber = scrubber
+        self._functions = functions
         # MCP servers of idle sessions are closed; they are started again on the next use.
         self._used: dict[str, float] = {}
-        self._tools: dict[str, Tool[Any]] = {}
+        self._tools: dict[str, LocalTool[Any]] = {}
         self._offered: dict[str, LlmTool] = {}
         for tool in tools:
             if tool.name in self._tools:
@@ -55,9 +58,9 @@ class LocalToolbox:
         """Return the names of all local tools."""
         return frozenset(self._tools)
 
-    def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect:
+    def effect(self, name: str, arguments: Mapping[str, Any], workspace: ToolWorkspace) -> Effect:
         """Return the effect of running the call twice; `unsafe` for unknown tools."""
-        tool = self._tools.get(name)
+        tool = self._own_tool(workspace, name)
         if tool is None:
             return self._remote.effect(name) if self._remote else Effect.UNSAFE
         try:
@@ -72,6 +75,8 @@ class LocalToolbox:
             for tool in self._tools.values()
             if tool.name in workspace.tools and tool.is_available(workspace)
         )
+        if self._functions is not None:
+            own = (*own, *self._functions.offers(workspace))
         if self._remote is None or not _has_servers(workspace):
             return own
         self._used[workspace.session] = asyncio.get_running_loop().time()
@@ -111,8 +116,8 @@ class LocalToolbox:
                         "The target of the call has changed since the approval; request it again.",
                     )
             tool = await self._tool(workspace, asked.name)
-            result = await tool.act(workspace, _parse_arguments(tool, asked.arguments), asked)
-            return await self._cleaned(CallOutcome(status=ResultStatus.OK, result=result))
+            arguments = _parse_arguments(tool, asked.arguments)
+            return await self._cleaned(await tool.run(workspace, arguments, planned))
         except ToolFailure as trouble:
             return await self._cleaned(_refused_outcome(_classify_failure(trouble, planned.effect)))
         # An exception in a tool fails this call; its details only go to the log.
@@ -162,7 +167,7 @@ class LocalToolbox:
             if shown.name == tool.name:
                 yield shown
 
-    def _offer(self, tool: Tool[Any]) -> LlmTool:
+    def _offer(self, tool: LocalTool[Any]) -> LlmTool:
         # Cached, because building a schema takes longer than the rest of a short turn.
         if tool.name not in self._offered:
             self._offered[tool.name] = LlmTool(
@@ -170,19 +175,29 @@ class LocalToolbox:
             )
         return self._offered[tool.name]
 
-    async def _tool(self, workspace: ToolWorkspace, name: str) -> Tool[Any]:
-        tool = self._tools.get(name)
+    async def _tool(self, workspace: ToolWorkspace, name: str) -> LocalTool[Any]:
+        tool = self._own_tool(workspace, name)
         if tool is None and self._remote is not None:
             tool = await self._remote.find(workspace, name)
         if tool is None:
             raise ToolFailure(ResultCode.UNKNOWN_TOOL, f"There is no tool {name!r}.")
         return tool
 
+    def _own_tool(self, workspace: ToolWorkspace, name: str) -> LocalTool[Any] | None:
+        function = self._functions.find(workspace, name) if self._functions else None
+        return function or self._tools.get(name)
+
     async def _planned(self, workspace: ToolWorkspace, asked: RequestedCall) -> PlannedCall:
         tool = await self._tool(workspace, asked.name)
         if not self._is_granted(workspace, asked.name):
             raise ToolFailure(ResultCode.NOT_GRANTED, f"The tool {asked.name} is not granted.")
-        arguments = _parse_arguments(tool, asked.arguments)
+        try:
+            arguments = _parse_arguments(tool, asked.arguments)
+        except ToolFailure as trouble:
+            if not asked.is_resumed or not isinstance(tool, FunctionTool):
+                raise
+            text = f"The tool has changed since this was asked. {trouble.message}"
+            raise ToolFailure(trouble.code, text) from None
         scrubber = self._scrubber()
         _require_no_secret(asked, scrubber)
         if not tool.is_available(workspace):
@@ -198,6 +213,8 @@ class LocalToolbox:
             question=scrubber.clean(aim.question),
             preview={key: scrubber.clean(text) for key, text in aim.preview.items()},
             memory=aim.memory,
+            approval=aim.approval,
+            slot=aim.slot,
         )
 
     def _is_granted(self, workspace: ToolWorkspace, name: str) -> bool:
@@ -220,14 +237,14 @@ def _classify_failure(trouble: ToolFailure, effect: Effect) -> ToolFailure:
     return ToolFailure(ResultCode.UNKNOWN, f"{trouble.message} The outcome of the call is unknown.")
 
 
-def _parse_arguments(tool: Tool[Any], arguments: Mapping[str, Any]) -> Any:
+def _parse_arguments(tool: LocalTool[Any], arguments: Mapping[str, Any]) -> Any:
     """Convert the arguments to the tool's type; errors name the field but never show the value."""
     try:
         if _SECRET_REFERENCE in msgspec.json.encode(arguments).decode():
             raise ToolFailure(
                 ResultCode.INVALID_ARGUMENTS, "The arguments of a call must not name a secret."
             )
-        return msgspec.convert(arguments, tool.arguments)
+        return tool.parse(arguments)
     except UnicodeEncodeError:
         raise ToolFailure(
             ResultCode.INVALID_ARGUMENTS, "The arguments contain a lone surrogate."

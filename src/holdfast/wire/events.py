@@ -29,6 +29,7 @@ from holdfast.domain.events import (
     StepFailed,
     StepStarted,
     ToolEnded,
+    ToolProgressed,
     ToolStarted,
     TurnEnded,
     TurnStarted,
@@ -158,6 +159,13 @@ def _tool_started(payload: ToolStarted, event: Event) -> tuple[Word, ...]:
     return (("tool.started", data),)
 
 
+def _tool_progressed(payload: ToolProgressed, event: Event) -> tuple[Word, ...]:
+    data: Data = {"turn": event.turn, "tool_call_id": payload.call_id, "text": payload.text}
+    if payload.fraction is not None:
+        data["fraction"] = payload.fraction
+    return (("tool.progressed", data),)
+
+
 def _tool_ended(payload: ToolEnded, event: Event) -> tuple[Word, ...]:
     data: Data = {
         "turn": event.turn,
@@ -273,6 +281,7 @@ TABLE: Final[Mapping[type[Payload], Translate]] = {
     StepFailed: _step_failed,
     StepStarted: _step_started,
     ToolEnded: _tool_ended,
+    ToolProgressed: _tool_progressed,
     ToolStarted: _tool_started,
     TurnEnded: _turn_ended,
     TurnStarted: _turn_started,

@@ -84,7 +84,7 @@ class SimulatedToolbox:
         self._world = world
         self._process = process
 
-    def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect:
+    def effect(self, name: str, arguments: Mapping[str, Any], place: ToolWorkspace) -> Effect:
         """Return what the table says."""
         return TOOLS[name][0] if name in TOOLS else Effect.UNSAFE
 

@@ -18,7 +18,7 @@ from holdfast.cli.output import Printer
 from holdfast.cli.secrets import secrets_here
 from holdfast.cli.workspace import working_dir
 from holdfast.config import absolute_model
-from holdfast.domain.agents import AcpRuntime, Agent, LlmRuntime, override_agent
+from holdfast.domain.agents import AcpRuntime, Agent, LlmRuntime, narrow_agent, override_agent
 from holdfast.domain.costs import CostQuery
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.messages import Role
@@ -27,7 +27,6 @@ from holdfast.domain.tools import ALWAYS, FsTier, Grant, narrow
 from holdfast.domain.turns import turns
 from holdfast.parsing.agent_files import AgentFile, build_agent
 from holdfast.parsing.workflow_files import read_inputs
-from holdfast.services.session_create import narrow_agent
 from holdfast.wiring import ceiling_of
 from holdfast.workflows.checks import has_tool
 from holdfast.workflows.model import (

@@ -21,7 +21,7 @@ from holdfast.tools.files.path_walk import PathTarget
 from holdfast.tools.files.patterns import glob_matcher
 from holdfast.tools.files.read import FilePath, modified_at
 from holdfast.tools.files.scope import Names, ToolScope
-from holdfast.tools.tool import CallPlan, Tool, ToolFailure
+from holdfast.tools.tool import CallPlan, LocalTool, ToolFailure
 
 Glob = Annotated[str, Meta(min_length=1, max_length=1000)]
 
@@ -125,10 +125,10 @@ class DirectoryTree:
         return sorted(names)
 
 
-def list_directory_tool(file_access: FileAccess) -> Tool[ListDirectoryArguments]:
+def list_directory_tool(file_access: FileAccess) -> LocalTool[ListDirectoryArguments]:
     """Return the `list_directory` tool."""
     listing = _Listing(file_access)
-    return Tool(
+    return LocalTool(
         name="list_directory",
         description=(
             "List a directory, up to five levels deep and a thousand entries. A glob without a"

@@ -15,7 +15,7 @@ from holdfast.ports.tools import RequestedCall, ToolWorkspace
 from holdfast.process.cancellation import run_in_thread
 from holdfast.tools.files.access import FileAccess, allow_if_transient, read_whole
 from holdfast.tools.files.errors import binary_file
-from holdfast.tools.tool import CallPlan, Tool, ToolFailure
+from holdfast.tools.tool import CallPlan, LocalTool, ToolFailure
 
 FilePath = Annotated[str, Meta(min_length=1, max_length=4096)]
 
@@ -31,10 +31,10 @@ class ReadFileArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     end_line: Annotated[int, Meta(ge=1)] | None = None
 
 
-def read_file_tool(file_access: FileAccess) -> Tool[ReadFileArguments]:
+def read_file_tool(file_access: FileAccess) -> LocalTool[ReadFileArguments]:
     """Return the `read_file` tool."""
     reading = _ReadFile(file_access)
-    return Tool(
+    return LocalTool(
         name="read_file",
         description=(
             "Read a text file of at most 8 MiB, or the lines from start_line to end_line of it."
@@ -53,7 +53,7 @@ class ReadMediaArguments(Struct, frozen=True, kw_only=True, forbid_unknown_field
     path: FilePath
 
 
-def read_media_tool(file_access: FileAccess) -> Tool[ReadMediaArguments]:
+def read_media_tool(file_access: FileAccess) -> LocalTool[ReadMediaArguments]:
     """Return the `read_media` tool."""
     reading = _ReadFile(file_access)
 
@@ -70,7 +70,7 @@ def read_media_tool(file_access: FileAccess) -> Tool[ReadMediaArguments]:
         ref = await workspace.shelf.keep(content, mime_type=mime_type)
         return {"mime_type": mime_type, "ref": ref, "byte_length": len(content)}
 
-    return Tool(
+    return LocalTool(
         name="read_media",
         description=(
             "Look at a picture or a PDF, or listen to a sound, of at most 8 MiB. A model that does"

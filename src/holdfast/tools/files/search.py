@@ -21,7 +21,7 @@ from holdfast.tools.files.path_walk import PathTarget
 from holdfast.tools.files.patterns import LinePattern, glob_matcher
 from holdfast.tools.files.read import FilePath, is_binary
 from holdfast.tools.files.scope import ToolScope
-from holdfast.tools.tool import CallPlan, Tool, ToolFailure
+from holdfast.tools.tool import CallPlan, LocalTool, ToolFailure
 
 _FILES_MOST: Final = 20_000
 _BYTES_MOST: Final = 256 << 20
@@ -41,10 +41,10 @@ class FindTextArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     limit: Annotated[int, Meta(ge=1, le=500)] = 100
 
 
-def find_text_tool(file_access: FileAccess) -> Tool[FindTextArguments]:
+def find_text_tool(file_access: FileAccess) -> LocalTool[FindTextArguments]:
     """Return the `find_text` tool."""
     searching = _FindText(file_access)
-    return Tool(
+    return LocalTool(
         name="find_text",
         description=(
             "Find the lines that match a regular expression (RE2 syntax) in a file or below a"

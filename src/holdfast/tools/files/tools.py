@@ -9,14 +9,14 @@ from holdfast.tools.files.openat import KernelSupport, probe_kernel
 from holdfast.tools.files.read import read_file_tool, read_media_tool
 from holdfast.tools.files.search import find_text_tool
 from holdfast.tools.files.write import write_tools
-from holdfast.tools.tool import Tool
+from holdfast.tools.tool import LocalTool
 
 __all__ = ["FileSettings", "file_tools", "file_weaknesses"]
 
 
 def file_tools(
     settings: FileSettings, kernel: KernelSupport | None = None
-) -> tuple[Tool[Any], ...]:
+) -> tuple[LocalTool[Any], ...]:
     """Return the tools that read and change files; without a `kernel` the system is probed."""
     if not _is_able():
         return ()

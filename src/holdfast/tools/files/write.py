@@ -33,7 +33,7 @@ from holdfast.tools.files.replace import (
     replace,
 )
 from holdfast.tools.files.scope import ToolScope
-from holdfast.tools.tool import CallPlan, Tool, ToolFailure
+from holdfast.tools.tool import CallPlan, LocalTool, ToolFailure
 
 _LARGEST: Final = 4096
 
@@ -128,12 +128,12 @@ class EditFileArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 A = TypeVar("A", WriteFileArguments, EditFileArguments)
 
 
-def write_tools(file_access: FileAccess) -> tuple[Tool[Any], ...]:
+def write_tools(file_access: FileAccess) -> tuple[LocalTool[Any], ...]:
     """Return the `write_file` and `edit_file` tools."""
     writing = _ChangeTool(file_access, _new_content, _write_result)
     editing = _ChangeTool(file_access, _edited_content, _edit_result)
     return (
-        Tool(
+        LocalTool(
             name="write_file",
             description=(
                 "Write a text file: replace it or make it (replace), make it only if it is not"
@@ -146,7 +146,7 @@ def write_tools(file_access: FileAccess) -> tuple[Tool[Any], ...]:
             act=writing.act,
             again=writing.again,
         ),
-        Tool(
+        LocalTool(
             name="edit_file",
             description=(
                 "Replace an exact piece of text in a file. It must occur exactly `occurrences`"

@@ -22,7 +22,7 @@ from holdfast.tools.files.errors import protected_path
 from holdfast.tools.git.cli import nul_records
 from holdfast.tools.git.repository import GitHead, Shadow, Worktree
 from holdfast.tools.process_context import ProcessSettings
-from holdfast.tools.tool import CallPlan, Tool, ToolFailure
+from holdfast.tools.tool import CallPlan, LocalTool, ToolFailure
 
 _LOG_MOST: Final = 50
 _LOG_FORMAT: Final = "commit %H%nAuthor: %an <%ae>%nDate:   %aI%n%n%w(0,4,4)%B"
@@ -66,11 +66,11 @@ class CommitArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise ValueError("Paths must be relative and must not begin with a dash")
 
 
-def git_tools(settings: ProcessSettings, launcher: Launcher) -> tuple[Tool[Any], ...]:
+def git_tools(settings: ProcessSettings, launcher: Launcher) -> tuple[LocalTool[Any], ...]:
     """Return the git tools."""
     tools = _GitTools(settings, launcher)
     return (
-        Tool(
+        LocalTool(
             name="git_status",
             description=(
                 "Show the status, the last commits (log) or the uncommitted changes (diff) of the"
@@ -82,7 +82,7 @@ def git_tools(settings: ProcessSettings, launcher: Launcher) -> tuple[Tool[Any],
             act=tools.show,
             is_available=tools.has_git,
         ),
-        Tool(
+        LocalTool(
             name="git_commit",
             description=(
                 "Commit what is staged, after staging the given paths. Needs an approval each time."

@@ -33,7 +33,7 @@ from holdfast.tools.mcp.declarations import (
     read_server,
 )
 from holdfast.tools.process_context import process_context_of
-from holdfast.tools.tool import CallPlan, Tool, ToolFailure
+from holdfast.tools.tool import CallPlan, LocalTool, ToolFailure
 from holdfast.tools.web.ssrf import read_url
 
 _ID_LONGEST: Final = 64
@@ -43,7 +43,7 @@ _CAUTION: Final = {Effect.PURE: 0, Effect.IDEMPOTENT: 1, Effect.UNSAFE: 2}
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemoteTool(Tool[Any]):
+class RemoteTool(LocalTool[Any]):
     """A tool whose argument schema comes from its server."""
 
     schema: Mapping[str, Any]
@@ -120,7 +120,7 @@ class McpTools:
             return self._survey(workspace.session).troubles
         return (await self._refreshed(workspace)).troubles
 
-    async def find(self, workspace: ToolWorkspace, name: str) -> Tool[Any] | None:
+    async def find(self, workspace: ToolWorkspace, name: str) -> LocalTool[Any] | None:
         """Return the tool; if its declared server is missing, the tool fails with `unavailable`."""
         if not name.startswith(REMOTE) or not (workspace.servers or workspace.session_servers):
             return None
@@ -145,7 +145,7 @@ class McpTools:
         for session in list(self._lines):
             await self.leave(session)
 
-    def _tool(self, name: str, description: str, schema: Mapping[str, Any]) -> Tool[Any]:
+    def _tool(self, name: str, description: str, schema: Mapping[str, Any]) -> LocalTool[Any]:
         async def plan(workspace: ToolWorkspace, arguments: dict[str, Any]) -> CallPlan:
             return await self._planned(workspace, name, arguments)
 

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from holdfast.domain.text import quote, visible
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
 from holdfast.ports.tools import RequestedCall, ToolWorkspace
-from holdfast.tools.tool import CallPlan, Tool, ToolFailure, UnansweredRequest
+from holdfast.tools.tool import CallPlan, LocalTool, ToolFailure, UnansweredRequest
 from holdfast.tools.web.connection import (
     HEADER_NAME,
     HEADER_VALUE,
@@ -114,11 +114,11 @@ class RequestArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     body: Annotated[str, Meta(max_length=_BODY_LARGEST)] = ""
 
 
-def web_tools(settings: WebSettings) -> tuple[Tool[Any], ...]:
+def web_tools(settings: WebSettings) -> tuple[LocalTool[Any], ...]:
     """Return the tools that send web requests."""
     requests = _HttpRequestTool(settings)
     return (
-        Tool(
+        LocalTool(
             name="http_request",
             description=(
                 "Send one HTTPS request to an allowed domain and return status, headers and text."
