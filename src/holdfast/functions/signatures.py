@@ -205,8 +205,8 @@ def _schema(
             try:
                 _SchemaBuilder().build(each.type)
             except (TypeError, ValueError) as fault:
-                raise refuse(name, each.name, f"{fault}") from None
-        raise refuse(name, "of several", f"{error}") from None
+                raise refuse(name, each.name, _unsupported(fault)) from None
+        raise refuse(name, "of several", _unsupported(error)) from None
     for each in found:
         shown = schema["properties"][each.name]
         if text := texts[each.name]:
@@ -214,6 +214,12 @@ def _schema(
         if each.default is not inspect.Parameter.empty:
             _add_default(shown, each.default)
     return schema
+
+
+def _unsupported(error: Exception) -> str:
+    # Without the type at its end, which each version of Python writes in its own way.
+    why = str(error).partition(" - type `")[0]
+    return f"{why}; use types that JSON can tell apart, such as Structs with a tag"
 
 
 def _add_default(shown: dict[str, Any], default: Any) -> None:
@@ -297,14 +303,16 @@ class _SchemaBuilder:
     def _final_names(self, taken: set[str]) -> dict[str, str]:
         """Return a name for each definition of a model; equal definitions share one."""
         names: dict[str, str] = {}
-        for key in self._definitions:
+        known: dict[str, Any] = {}
+        for key, definition in self._definitions.items():
             wanted = key.partition(_MARK)[2]
+            plain = _mapped(definition, lambda name: name.partition(_MARK)[2])
             name, number = wanted, 1
-            while name in taken:
+            while name in taken and known.get(name) != plain:
                 number += 1
                 name = f"{wanted}_{number}"
             taken.add(name)
-            names[key] = name
+            known[name], names[key] = plain, name
         return names
 
 

@@ -186,7 +186,7 @@ class _Translation:
         elif origin is Annotated:
             for mark in arguments[1:]:
                 if not isinstance(mark, Meta):
-                    raise UnsayableError(f"{mark!r} would be lost; use msgspec.Meta")
+                    raise UnsayableError(f"{_name(mark)} would be lost; use msgspec.Meta")
             self._check(arguments[0], generic=generic)
         elif arguments and origin is not Literal:
             for each in arguments:
@@ -276,4 +276,4 @@ def _meta(given: Mapping[str, Any]) -> Meta:
 
 
 def _name(mark: Any) -> str:
-    return mark.__name__ if isinstance(mark, type) else f"{type(mark).__name__} {mark!r}"
+    return mark.__name__ if isinstance(mark, type) else type(mark).__name__
