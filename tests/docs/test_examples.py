@@ -25,6 +25,11 @@ PRINTED = {
         "  1  session.opened\n  2  message.appended\n  3  turn.started\n  4  step.started\n…\n"
         "…  turn.ended"
     ),
+    "own_tool.py": (
+        "[price: ok, 4200]\n[Refund 4200 cents? yes]\n[asking the bank]\n"
+        "[refund: ok, refunded 4200 of order 17]\n[price: error, There is no order 18.]\n"
+        "Order 17 is refunded; there is no order 18."
+    ),
     "resume.py": (
         "The process was killed in the middle of the turn.\n"
         "  1  session.opened\n  2  message.appended\n  3  turn.started\n  4  step.started\n"

@@ -8,6 +8,7 @@ from typing import get_type_hints
 import holdfast
 from holdfast import HoldfastError, LocalHoldfast, api, app
 from holdfast.domain.agent_processes import KnownProgram
+from holdfast.domain.ids import Owner
 from tests.docs.blocks import ROOT
 from tests.marks import each_case
 
@@ -17,8 +18,8 @@ LISTED = {
     for name, verbs in re.findall(r"^\| `hf\.([a-z_]+)` \| `([a-z_ ]+)` \|$", PAGE, re.MULTILINE)
 }
 # `api.py` imports the services for type checkers only.
-NAMES = {**vars(collections.abc), **vars(app), "KnownProgram": KnownProgram}
-PARTS = {"observations", "search", "services", "workflows", "zones"}
+NAMES = {**vars(collections.abc), **vars(app), "KnownProgram": KnownProgram, "Owner": Owner}
+PARTS = {"functions", "observations", "search", "services", "workflows", "zones"}
 SERVICES = {
     name: kind
     for name, kind in get_type_hints(LocalHoldfast, localns=NAMES).items()
@@ -37,11 +38,12 @@ FOR_NEIGHBOURS = {
     "repos": {"make", "require_folder", "require_inside"},
     "search": {"rebuild"},
     "secrets": {"key_of", "of_host", "of_server", "of_variable", "remember"},
-    "sessions": {"close_idle", "make", "make_fork", "seen"},
+    "sessions": {"add_functions", "close_idle", "make", "make_fork", "seen"},
     "tokens": {
         *("ensure_local", "exchange", "learn_local", "list_all"),
         *("resolve", "sign_in_code", "still_valid"),
     },
+    "tools": {"close", "connect", "find", "names", "open_with"},
     "zones": {"raw_lines"},
 }
 

@@ -4,7 +4,7 @@ import copy
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, get_type_hints
 
 import msgspec
@@ -112,7 +112,7 @@ def read_signature(function: Callable[..., Any], *, name: str, doc: str | None) 
     )
     return Signature(
         description=docstring.description,
-        schema=_schema(name, arguments, found, texts),
+        schema=_schema(name, found, texts),
         arguments=arguments,
         positional=tuple(positional),
         keywords=tuple(each.name for each in found if not each.is_positional),
@@ -194,16 +194,14 @@ def _is_positional_only(function: Callable[..., Any], name: str) -> bool:
     return given.kind is given.POSITIONAL_ONLY
 
 
-def _schema(
-    name: str, arguments: Any, found: list[Parameter], texts: Mapping[str, str | None]
-) -> dict[str, Any]:
+def _schema(name: str, found: list[Parameter], texts: Mapping[str, str | None]) -> dict[str, Any]:
     try:
-        schema = _SchemaBuilder().build(arguments)
+        schema = _SchemaBuilder().build(found)
     except (TypeError, ValueError) as error:
         # One by one, to find the parameter that the message does not name.
         for each in found:
             try:
-                _SchemaBuilder().build(each.type)
+                _SchemaBuilder().build([each])
             except (TypeError, ValueError) as fault:
                 raise refuse(name, each.name, _unsupported(fault)) from None
         raise refuse(name, "of several", _unsupported(error)) from None
@@ -278,15 +276,24 @@ class _SchemaBuilder:
         self._models: dict[Any, dict[str, Any]] = {}
         self._definitions: dict[str, dict[str, Any]] = {}
 
-    def build(self, kind: Any) -> dict[str, Any]:
-        """Return the schema of a type without a reference at its root and without titles."""
-        (root,), parts = msgspec.json.schema_components([kind], schema_hook=self._model)
-        if "$ref" in root:
-            root = parts.pop(root["$ref"].removeprefix(_REF))
+    def build(self, parameters: Sequence[Parameter]) -> dict[str, Any]:
+        """Return the schema of an object with these properties, without titles."""
+        types = [each.type for each in parameters]
+        shown, parts = msgspec.json.schema_components(types, schema_hook=self._model)
         names = self._final_names(set(parts))
         parts |= {names[key]: schema for key, schema in self._definitions.items()}
-        whole = {**root, "$defs": parts} if parts else dict(root)
-        found: dict[str, Any] = _mapped(whole, lambda ref: names.get(ref, ref))
+        empty = inspect.Parameter.empty
+        whole = {
+            "type": "object",
+            "properties": {
+                each.name: schema for each, schema in zip(parameters, shown, strict=True)
+            },
+            "required": [each.name for each in parameters if each.default is empty],
+            "additionalProperties": False,
+        }
+        found: dict[str, Any] = _mapped(
+            {**whole, "$defs": parts} if parts else whole, lambda ref: names.get(ref, ref)
+        )
         return found
 
     def _model(self, kind: Any) -> dict[str, Any]:
