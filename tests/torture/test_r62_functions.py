@@ -97,6 +97,9 @@ def test_a_function_that_is_killed_has_its_effect_as_often_as_it_may(
         found = effects(life)
         # One key, whatever the number of attempts.
         assert len({key for key, _ in found}) <= 1, life.point
+        attempts = [int(attempt) for _, attempt in found]
+        if state is CallState.FINISHED:
+            assert attempts == sorted(set(attempts)), life.point
         if state is CallState.FINISHED:
             assert statuses == ["ok"], life.point
             assert len(found) in ({1} if effect == "unsafe" else {1, 2}), life.point

@@ -189,7 +189,8 @@ async def test_what_a_second_time_would_do_depends_on_the_method(
 ) -> None:
     toolbox = LocalToolbox(web_tools(settings()))
 
-    assert toolbox.effect("http_request", {"url": f"https://{HOST}/", "method": method}) is effect
+    arguments = {"url": f"https://{HOST}/", "method": method}
+    assert toolbox.effect("http_request", arguments, a_place()) is effect
 
 
 @demands("S0-220")
