@@ -26,8 +26,11 @@ from holdfast import (
     tool,
 )
 from holdfast.domain.calls import CallState, Settlement
+from holdfast.domain.ids import CallId
 from holdfast.domain.messages import Notice, NoticeCode
 from holdfast.functions.limits import Limit, Threads
+from holdfast.wire.events import TABLE
+from tests.builders import an_event
 from tests.functions.stage import result_of, results, scripted, sent
 from tests.houses import news_until, payloads, played
 from tests.stand_ins import PATIENCE
@@ -526,3 +529,13 @@ async def test_several_steps_offer_the_function_again(home: Path) -> None:
     steps = [asks(call("next_number", number=number)) for number in range(3)]
     async with sent(a_config(home, *steps, says("three")), next_number) as (hf, session):
         assert [each.result for each in await results(hf, session)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("fraction", [None, 0.4])
+def test_progress_has_a_word_over_http(fraction: float | None) -> None:
+    payload = ToolProgressed(call_id=CallId("c1"), text="2 of 5", fraction=fraction)
+    event = an_event(payload, turn=3)
+
+    more = {} if fraction is None else {"fraction": fraction}
+    data = {"turn": 3, "tool_call_id": "c1", "text": "2 of 5", **more}
+    assert TABLE[ToolProgressed](payload, event) == (("tool.progressed", data),)

@@ -29,6 +29,7 @@ from holdfast.domain.events import (
     StepFailed,
     StepStarted,
     ToolEnded,
+    ToolProgressed,
     ToolStarted,
     TurnEnded,
     TurnStarted,
@@ -250,6 +251,11 @@ OF_EACH: tuple[tuple[Payload, str, dict[str, Any]], ...] = (
         PlanChanged(steps=(PlanStep(text="look"),)),
         "holdfast:plan.changed",
         {"turn": 1, "steps": [{"text": "look", "priority": "medium", "status": "pending"}]},
+    ),
+    (
+        ToolProgressed(call_id=CALL, text="half", fraction=0.5),
+        "holdfast:tool.progressed",
+        {"turn": 1, "callId": "call_1", "text": "half", "fraction": 0.5},
     ),
     (ZoneArchived(zone="a:current"), "holdfast:zone.archived", {"turn": 1, "zone": "a:current"}),
 )

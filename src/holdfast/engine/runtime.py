@@ -203,9 +203,9 @@ class EngineRuntime:
         )
 
     def _effect(self, name: str, arguments: dict[str, Any], place: ToolWorkspace | None) -> Effect:
-        # Without a workspace there are no tools.
+        # Without a workspace there are no tools, so the call cannot have an effect.
         if place is None:
-            return Effect.UNSAFE
+            return Effect.PURE
         try:
             return self._toolbox.effect(name, arguments, place)
         # The arguments are untrusted; if the tool raises on them, assume the unsafe effect.
