@@ -122,7 +122,7 @@ def build_models(secrets: Secrets) -> "ModelRouter":
 
 
 def build_toolbox(
-    config: Config, secrets: Secrets, clock: Clock, functions: FunctionRegistry
+    config: Config, secrets: Secrets, clock: Clock, functions: FunctionRegistry | None = None
 ) -> "LocalToolbox":
     """Return the tools of this installation."""
     from holdfast.tools.files.tools import FileSettings, file_tools
@@ -152,7 +152,8 @@ def build_toolbox(
         notify_tool(),
         checkpoint_tool(clock.now),
     )
-    return LocalToolbox(own, McpTools(remote), lambda: secrets.scrubber, FunctionTools(functions))
+    registered = FunctionTools(functions) if functions is not None else None
+    return LocalToolbox(own, McpTools(remote), lambda: secrets.scrubber, registered)
 
 
 def build_functions(
