@@ -46,6 +46,7 @@ SESSION_VERBS: Mapping[str, Callable[[Holdfast, str], Awaitable[object]]] = {
     "get": lambda house, id: house.sessions.get(STRANGER, id),
     "fork": lambda house, id: house.sessions.fork(STRANGER, id),
     "update": lambda house, id: house.sessions.update(STRANGER, id, {"title": "x"}),
+    "add_functions": lambda house, id: house.sessions.add_functions(STRANGER, id, ("f",)),
     "interrupt": lambda house, id: house.sessions.interrupt(STRANGER, id),
     "resume": lambda house, id: house.sessions.resume(STRANGER, id),
     "close": lambda house, id: house.sessions.close(STRANGER, id),

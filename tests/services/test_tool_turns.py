@@ -488,7 +488,9 @@ class TestLeaving:
 
         assert outcomes(rows) == ["act ok"]
         assert len(first.asked) == len(second.asked) == 1
-        assert first.asked == second.asked
+        (one,), (other,) = first.asked, second.asked
+        assert (one.attempt, other.attempt) == (1, 2)
+        assert replace(other, attempt=1, is_resumed=False, report=one.report) == one
 
     async def test_an_agent_may_go_on_by_itself_with_what_it_does_not_know(
         self, home: Path, desk: Path
