@@ -61,7 +61,9 @@ def test_the_names_are_the_houses_words() -> None:
         "tool.ended",
         "tool.progressed",
         "tool.started",
+        "turn.continued",
         "turn.ended",
+        "turn.paused",
         "turn.started",
         "zone.archived",
     ]

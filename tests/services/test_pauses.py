@@ -21,10 +21,19 @@ from holdfast.config import Config
 from holdfast.config.settings import Chat
 from holdfast.domain.approvals import Approval, ApprovalMode, ApprovalState
 from holdfast.domain.errors import Code, Conflict
-from holdfast.domain.events import ApprovalRequested, Event, StepStarted, TurnEnded, TurnStarted
+from holdfast.domain.events import (
+    ApprovalRequested,
+    Event,
+    StepStarted,
+    TurnContinued,
+    TurnEnded,
+    TurnPaused,
+    TurnStarted,
+)
 from holdfast.domain.leases import DURATION_MS
 from holdfast.domain.messages import Notice
 from holdfast.domain.models import Model, Prices
+from holdfast.domain.queries import SessionQuery
 from holdfast.domain.sessions import (
     OnExceed,
     SessionContext,
@@ -33,6 +42,7 @@ from holdfast.domain.sessions import (
     StopReason,
     is_paused,
 )
+from holdfast.domain.waits import WaitReason
 from holdfast.ports.store import Store, Tx
 from holdfast.wire.sessions import status_word
 from tests.houses import current, head_of, news_until, payloads, played
@@ -582,3 +592,26 @@ async def test_two_servers_go_on_with_a_turn_once(
             await require_one_turn(second, session)
 
     assert len(act.asked) == len(sessions)
+
+
+async def test_a_paused_session_says_what_it_waits_for(config: Config, desk: Path) -> None:
+    async with open_holdfast(config=config) as house:
+        session = await started(house, desk)
+        asked = await paused(house, session)
+
+        waiting = (await current(house, session)).waiting
+        listed = (await house.sessions.list(SessionQuery(owner=house.owner))).items[0].waiting
+        await answer(house, asked)
+        await played(house, session.id)
+        news = await history(house, session)
+        after = await current(house, session)
+
+    assert waiting is not None
+    assert waiting == listed
+    assert waiting.reason is WaitReason.APPROVAL
+    assert (waiting.approval_id, waiting.until) == (asked.id, asked.expires_at)
+    assert waiting.text == "The turn waits for the approval of write_file."
+    bracket = [each for each in news if isinstance(each, TurnPaused | TurnContinued)]
+    assert [type(each) for each in bracket] == [TurnPaused, TurnContinued]
+    assert bracket[0].approval_id == asked.id
+    assert after.waiting is None

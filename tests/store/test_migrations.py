@@ -158,6 +158,7 @@ def test_all_tables_are_strict_and_all_of_them_ours(connection: Connection) -> N
         "timeline",
         "tokens",
         "tombstones",
+        "waits",
         "zone_files",
         "zone_parts",
     }
@@ -194,6 +195,7 @@ def test_references_are_declared_where_rows_belong_together(connection: Connecti
             "programs",
             "forgotten",
             "desks",
+            "waits",
         )
     }
     assert set(references) == belongs | {

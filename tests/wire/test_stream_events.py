@@ -31,7 +31,9 @@ from holdfast.domain.events import (
     ToolEnded,
     ToolProgressed,
     ToolStarted,
+    TurnContinued,
     TurnEnded,
+    TurnPaused,
     TurnStarted,
     ZoneArchived,
 )
@@ -39,6 +41,7 @@ from holdfast.domain.ids import ApprovalId, CallId, MessageId, ModelId, SessionI
 from holdfast.domain.messages import PlanStep, ResultStatus, Role, ToolError
 from holdfast.domain.sessions import Selection, Status, StopReason
 from holdfast.domain.tools import FsTier, ToolClass
+from holdfast.domain.waits import WaitReason
 from holdfast.wire.stream_events import RESERVED, STOPS, TABLE, StreamVocabulary, gap_line
 from tests.builders import AT, MODEL_ID, SESSION_ID, a_context, an_event, an_id
 from tests.marks import demands, each_case
@@ -256,6 +259,29 @@ OF_EACH: tuple[tuple[Payload, str, dict[str, Any]], ...] = (
         ToolProgressed(call_id=CALL, text="half", fraction=0.5),
         "holdfast:tool.progressed",
         {"turn": 1, "callId": "call_1", "text": "half", "fraction": 0.5},
+    ),
+    (
+        TurnPaused(
+            reason=WaitReason.APPROVAL,
+            text="The turn waits for the approval of write_file.",
+            call_ids=(CALL,),
+            approval_id=ApprovalId(an_id(4)),
+        ),
+        "holdfast:turn.paused",
+        {
+            "turn": 1,
+            "reason": "approval",
+            "text": "The turn waits for the approval of write_file.",
+            "needs": [],
+            "callIds": ["call_1"],
+            "approvalId": an_id(4),
+            "children": [],
+        },
+    ),
+    (
+        TurnContinued(reason=WaitReason.APPROVAL),
+        "holdfast:turn.continued",
+        {"turn": 1, "reason": "approval"},
     ),
     (ZoneArchived(zone="a:current"), "holdfast:zone.archived", {"turn": 1, "zone": "a:current"}),
 )

@@ -30,6 +30,7 @@ from holdfast.domain.messages import Message, PlanStep, ResultStatus, Role, Tool
 from holdfast.domain.sessions import SessionContext, Status, StopReason
 from holdfast.domain.time import microseconds
 from holdfast.domain.tools import ToolClass
+from holdfast.domain.waits import WaitReason
 
 
 class FailureCode(StrEnum):
@@ -140,6 +141,24 @@ class SessionObserved(Struct, frozen=True, kw_only=True, tag="session.observed")
 
 class TurnStarted(Struct, frozen=True, kw_only=True, tag="turn.started"):
     """A turn started."""
+
+
+class TurnPaused(Struct, frozen=True, kw_only=True, tag="turn.paused"):
+    """The turn waits, and no process runs it until `turn.continued` or `turn.ended`."""
+
+    reason: WaitReason
+    text: str
+    until: datetime | None = None
+    needs: tuple[str, ...] = ()
+    call_ids: tuple[CallId, ...] = ()
+    approval_id: ApprovalId | None = None
+    children: tuple[SessionId, ...] = ()
+
+
+class TurnContinued(Struct, frozen=True, kw_only=True, tag="turn.continued"):
+    """What the turn waited for has come, or its time is over."""
+
+    reason: WaitReason
 
 
 class TurnEnded(Struct, frozen=True, kw_only=True, tag="turn.ended"):
@@ -284,6 +303,8 @@ Payload = (
     | SessionExported
     | SessionObserved
     | TurnStarted
+    | TurnPaused
+    | TurnContinued
     | TurnEnded
     | StepStarted
     | StepDelta

@@ -22,6 +22,7 @@ from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid
 from holdfast.domain.ids import AgentId, ModelId, Owner, RepoId, SessionId, SessionKey
 from holdfast.domain.text import is_encodable, one_line, require_tags, require_text, wrong_type
 from holdfast.domain.tools import FsTier, Grant, ToolSpec
+from holdfast.domain.waits import Wait
 
 TURN_CAP: Final = 50
 # Where a person sends the messages, the cap protects only against programs out of control.
@@ -153,8 +154,8 @@ class SessionState(Struct, frozen=True, kw_only=True):
     `began` the event that started the last turn, `chain` the hash of the last message. `holder`,
     `until` and `epoch` are the lease: who runs turns, until when, and how often it changed hands.
     Times are in microseconds since 1970.
-    `until` is negative while the turn is paused: no process runs it, and its question expires at
-    that time, in microseconds of the wall clock.
+    `until` is negative while the turn is paused: no process runs it, and it continues at that time,
+    in microseconds of the wall clock, even without what it waits for.
     """
 
     key: SessionKey = SessionKey(0)
@@ -262,6 +263,8 @@ class Session(Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] = {}
     # State of the agent's process; None if the agent has no process or it was not started yet.
     program: ProcessRecord | None = None
+    # What the open turn waits for while no process runs it.
+    waiting: Wait | None = None
 
 
 def transition(status: Status, verb: Verb) -> Status:
@@ -289,7 +292,7 @@ def has_waiting_turn(head: SessionState) -> bool:
 
 
 def is_paused(head: SessionState) -> bool:
-    """Return whether the turn waits for an answer and no process runs it."""
+    """Return whether the turn waits for something and no process runs it."""
     return head.until < 0
 
 

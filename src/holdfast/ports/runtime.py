@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Container, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from datetime import datetime
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -19,6 +18,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.models import Model
 from holdfast.domain.sessions import Budget, SessionContext
 from holdfast.domain.tools import ToolSpec
+from holdfast.domain.waits import Wait
 from holdfast.ports.agent_processes import ProcessSlot
 from holdfast.ports.tools import OutputStore, ToolWorkspace
 
@@ -85,14 +85,11 @@ class ApprovalContext(Struct, frozen=True, kw_only=True):
 
 
 class TurnPausedError(Exception):
-    """The turn waits for an answer, and its process need not wait with it: recovery continues it.
+    """The turn waits, and its process need not wait with it: recovery continues the turn."""
 
-    `expires_at` is when the question expires.
-    """
-
-    def __init__(self, expires_at: datetime) -> None:
-        super().__init__(expires_at)
-        self.expires_at = expires_at
+    def __init__(self, wait: Wait) -> None:
+        super().__init__(wait.text)
+        self.wait = wait
 
 
 class Approver(Protocol):

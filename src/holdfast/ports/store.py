@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.store.repos import RepoRows
     from holdfast.store.sessions import SessionRows
     from holdfast.store.tokens import TokenRows
+    from holdfast.store.waits import WaitRows
     from holdfast.zones.tables import ZoneTables
 
 T = TypeVar("T")
@@ -69,6 +70,7 @@ class Tx(Protocol):
     search: "SearchTables"
     sessions: "SessionRows"
     tokens: "TokenRows"
+    waits: "WaitRows"
     zones: "ZoneTables"
 
     async def append(self, commit: SessionCommit) -> None:

@@ -27,7 +27,6 @@ from holdfast.domain.approvals import (
 from holdfast.domain.commits import CommitBuilder
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.ids import ApprovalId, Owner, SessionId, SessionKey
-from holdfast.domain.leases import DURATION_MS
 from holdfast.domain.queries import (
     LIMIT_MOST,
     Page,
@@ -40,6 +39,7 @@ from holdfast.domain.sessions import SessionState, is_paused
 from holdfast.domain.text import require_text
 from holdfast.domain.time import instant
 from holdfast.domain.tools import ToolClass
+from holdfast.domain.waits import Wait, WaitReason
 from holdfast.ports.runtime import ApprovalContext, Coordinator, TurnPausedError
 from holdfast.ports.store import Brief, Store, Tx
 from holdfast.ports.system import Clock, Doorbell
@@ -47,6 +47,7 @@ from holdfast.services.batches import fill_page
 from holdfast.services.journal import (
     Journal,
     SessionWriter,
+    continue_turn,
     find_session_state,
     session_not_found,
 )
@@ -244,7 +245,7 @@ class Approvals:
                 expired = ApprovalAnswer(state=ApprovalState.EXPIRED, by=BY_TIME)
                 return await self._answered_by_key(key, question.id, expired)
             if loop.time() >= pause_at:
-                raise TurnPausedError(self._end(found))
+                raise TurnPausedError(_wait_for(question, until=self._end(found)))
             try:
                 async with asyncio.timeout(min(left, pause_at - loop.time())):
                     await bell.rung()
@@ -306,15 +307,23 @@ class Approvals:
         if changed is not approval:
             close(writer, changed)
             await _pay(writer, changed)
-            self._end_pause(writer)
+            reason = _reason(approval.question)
+            continue_turn(writer, reason, self._lease_clock)
         return changed
 
-    def _end_pause(self, writer: CommitBuilder) -> None:
-        """Let the process that paused the turn continue it, or if it is gone any other."""
-        if is_paused(writer.state):
-            is_held = writer.state.holder is not None
-            now = self._lease_clock.lease_clock_ms()
-            writer.update(until=now + DURATION_MS if is_held else 0)
+
+def _reason(question: Question) -> WaitReason:
+    return WaitReason.BUDGET if question.call_id is None else WaitReason.APPROVAL
+
+
+def _wait_for(question: Question, *, until: datetime) -> Wait:
+    return Wait(
+        reason=_reason(question),
+        text=f"The turn waits for the approval of {question.tool}.",
+        until=until,
+        call_ids=() if question.call_id is None else (question.call_id,),
+        approval_id=question.id,
+    )
 
 
 class SessionApprover:

@@ -24,15 +24,25 @@ from holdfast.domain.commits import (
 )
 from holdfast.domain.drafts import Draft
 from holdfast.domain.errors import Code, Conflict, Internal, NotFound
-from holdfast.domain.events import Channel, StepDelta, StepStarted, encode_envelopes, name_of
+from holdfast.domain.events import (
+    Channel,
+    StepDelta,
+    StepStarted,
+    TurnContinued,
+    TurnPaused,
+    encode_envelopes,
+    name_of,
+)
 from holdfast.domain.ids import CallId, Owner, SessionId, SessionKey
-from holdfast.domain.leases import Lease
+from holdfast.domain.leases import DURATION_MS, EVER, Lease
 from holdfast.domain.messages import Message
 from holdfast.domain.secrets import ScrubbedStream, Scrubber
-from holdfast.domain.sessions import OPEN, Session, SessionState, Status
+from holdfast.domain.sessions import OPEN, Session, SessionState, Status, is_paused
+from holdfast.domain.time import instant, microseconds
 from holdfast.domain.tools import ToolSpec
+from holdfast.domain.waits import Wait, WaitReason
 from holdfast.ports.store import Brief, Store, Tx
-from holdfast.ports.system import Doorbell, Frame, Notification
+from holdfast.ports.system import Clock, Doorbell, Frame, Notification
 from holdfast.services.live_session import (
     UNREAD,
     LiveSession,
@@ -487,3 +497,36 @@ async def add_tools(tx: Tx, key: SessionKey, names: Iterable[str]) -> None:
     # Names only: a server may change its descriptions, so they are requested when needed.
     fresh = tuple(ToolSpec(name=name) for name in names if name not in known)
     await tx.sessions.patch(key, replace(session, tools=(*session.tools, *fresh)))
+
+
+# What the pausing process itself lacks; for the rest it is the first that may continue the turn.
+_ELSEWHERE: Final = frozenset({WaitReason.TOOL, WaitReason.RUNTIME, WaitReason.HOLDER})
+
+
+async def pause_turn(writer: SessionWriter, wait: Wait) -> None:
+    """Record what the open turn waits for, and give its lease back."""
+    event = TurnPaused(
+        reason=wait.reason,
+        text=wait.text,
+        until=wait.until,
+        needs=wait.needs,
+        call_ids=wait.call_ids,
+        approval_id=wait.approval_id,
+        children=wait.children,
+    )
+    at = writer.add_event(event, writer.state.settled + 1)
+    await writer.tx.waits.save(writer.state.key, replace(wait, since=instant(at)))
+    until = EVER if wait.until is None else microseconds(wait.until)
+    # The new epoch fences what the process that gives the lease back may still write.
+    writer.update(until=-until, epoch=writer.state.epoch + 1)
+    if wait.reason in _ELSEWHERE:
+        writer.update(holder=None)
+
+
+def continue_turn(writer: CommitBuilder, reason: WaitReason, clock: Clock) -> None:
+    """End the pause: the process that paused the turn continues it, or if it is gone any other."""
+    if not is_paused(writer.state):
+        return
+    writer.add_event(TurnContinued(reason=reason), writer.state.settled + 1)
+    is_held = writer.state.holder is not None
+    writer.update(until=clock.lease_clock_ms() + DURATION_MS if is_held else 0)

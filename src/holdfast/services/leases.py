@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.commits import CommitBuilder
+from holdfast.domain.events import TurnContinued
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import DURATION_MS, EVER, Lease, holder_of
 from holdfast.domain.messages import NoticeCode
@@ -62,6 +63,10 @@ class Leases:
 
     async def _take_over(self, writer: SessionWriter) -> Lease | None:
         was_running = writer.state.status is Status.RUNNING
+        if is_paused(writer.state):
+            wait = await writer.tx.waits.of(writer.state.key)
+            if wait is not None:
+                writer.add_event(TurnContinued(reason=wait.reason), writer.state.settled + 1)
         self._take(writer)
         if was_running:
             await self._mend(writer)

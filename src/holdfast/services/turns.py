@@ -7,7 +7,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
 from enum import Enum, auto
 from functools import reduce
 from typing import Final
@@ -49,8 +48,8 @@ from holdfast.domain.sessions import (
     has_waiting_turn,
     transition,
 )
-from holdfast.domain.time import microseconds
 from holdfast.domain.turns import OpenStep, Repair, closing_notice, cut_short
+from holdfast.domain.waits import Wait
 from holdfast.ports.agent_processes import ProcessSlot
 from holdfast.ports.runtime import Limits, Runtime, TurnInput, TurnPausedError
 from holdfast.ports.store import Brief, Store, Tx
@@ -61,6 +60,7 @@ from holdfast.services.journal import (
     Journal,
     SessionWriter,
     find_session_state,
+    pause_turn,
     require_lease,
     session_not_found,
 )
@@ -271,7 +271,7 @@ class Turns:
             drafts = [*deltas.passed(ended.drafts), *deltas.rest()]
             return await self._record(lease, drafts, ended.outcome)
         except TurnPausedError as paused:
-            return await self._pause(lease, paused.expires_at)
+            return await self._pause(lease, paused.wait)
         # Any exception of a runtime ends its turn only, not the process or other sessions.
         except Exception as error:
             if isinstance(error, HoldfastError) and _may_pass(error):
@@ -280,16 +280,15 @@ class Turns:
             log.exception("turn failed: %s", failure.correlation_id)
         return await self._give_up(lease, Outcome(stop_reason=StopReason.ERROR, failure=failure))
 
-    async def _pause(self, lease: Lease, expires_at: datetime) -> TurnWritten:
-        """Give the lease back until the question is answered or expires."""
+    async def _pause(self, lease: Lease, wait: Wait) -> TurnWritten:
+        """Give the lease back until what the turn waits for has come, or its time is over."""
 
         async def write(writer: SessionWriter) -> TurnWritten:
             await writer.load_turn()
             # Race: the answer may have been written since the turn stopped waiting for it.
-            if not any(writer.waiting()):
+            if wait.approval_id is not None and not any(writer.waiting()):
                 return TurnWritten.GOES_ON
-            # The holder is kept, because it is the first that may continue the turn.
-            writer.update(until=-microseconds(expires_at), epoch=writer.state.epoch + 1)
+            await pause_turn(writer, wait)
             return TurnWritten.PAUSED
 
         written = await self._journal.write_by_key(lease.key, write, lease=lease)

@@ -12,7 +12,7 @@ from holdfast.domain.errors import Code, Internal
 from holdfast.domain.ids import Owner, SessionId, SessionKey, is_uuid
 from holdfast.domain.leases import EVER
 from holdfast.domain.queries import SessionOrder, SessionQuery
-from holdfast.domain.sessions import Session, SessionState
+from holdfast.domain.sessions import Session, SessionState, is_paused
 from holdfast.domain.time import instant, microseconds
 from holdfast.ports.store import Segment
 from holdfast.search.documents import NOTE
@@ -25,6 +25,7 @@ from holdfast.store.session_rows import (
     opening_of,
     session_of,
 )
+from holdfast.store.waits import WaitRows
 
 _HEAD: Final = """
 s.key, s.id, s.owner, s.agent_id, s.title, s.status, s.last_stop, s.reason, s.turn, s.settled,
@@ -331,6 +332,7 @@ class SessionRows:
         """Compare indexes with their rows before use unless `trusts_indexes` is set."""
         self._db = database
         self._trusts_indexes = trusts_indexes
+        self._waits = WaitRows(database)
         self._head = partial(head_of, checks=database.checks_rows)
         self._session = partial(session_of, checks=database.checks_rows)
 
@@ -371,11 +373,25 @@ class SessionRows:
         if not is_uuid(session_id):
             return None
         rows = await self._db.fetch(GET, {"owner": owner, "id": session_id})
-        return self._session(rows[0]) if rows else None
+        return await self._whole(rows[0]) if rows else None
 
     async def get_by_key(self, key: SessionKey) -> tuple[Session, SessionState] | None:
         rows = await self._db.fetch(GET_BY_KEY, {"key": key})
-        return self._session(rows[0]) if rows else None
+        return await self._whole(rows[0]) if rows else None
+
+    async def _whole(self, row: Row) -> tuple[Session, SessionState]:
+        return (await self._with_waits([self._session(row)]))[0]
+
+    async def _with_waits(
+        self, found: list[tuple[Session, SessionState]]
+    ) -> list[tuple[Session, SessionState]]:
+        """Add what the paused ones wait for; few are paused at any time."""
+        return [
+            (msgspec.structs.replace(session, waiting=await self._waits.of(head.key)), head)
+            if is_paused(head)
+            else (session, head)
+            for session, head in found
+        ]
 
     async def patch(self, key: SessionKey, session: Session) -> None:
         await self._db.execute(PATCH, {"key": key, **opening_of(session)})
@@ -394,7 +410,7 @@ class SessionRows:
             _require_order([_place(row, query.order) for row in rows])
             found += sound(rows, self._session)
             if len(rows) < left or len(found) == query.limit:
-                return found
+                return await self._with_waits(found)
 
     async def _require_index(self, owner: Owner) -> None:
         """Raise if the index lacks a session, because listings would silently omit it."""

@@ -292,6 +292,8 @@ TABLE: Final[Mapping[type[Payload], Translate]] = {
     events.SessionObserved: _own_name,
     events.SessionOpened: _own_name,
     events.SessionResumed: _own_name,
+    events.TurnContinued: _own_name,
+    events.TurnPaused: _own_name,
     events.ZoneArchived: _own_name,
 }
 

@@ -57,6 +57,7 @@ from holdfast.wire.scalars import (
     parse_time_or_none,
     split_commas,
 )
+from holdfast.wire.waits import WaitForm, wait_form, wait_of
 
 StatusWord = Literal["pending", "running", "completed", "failed"]
 
@@ -263,6 +264,10 @@ class SessionForm(Struct, frozen=True, kw_only=True):
     agent: Annotated[
         SessionAgentForm, Meta(description="The agent as it was when the session was opened.")
     ]
+    waiting: Annotated[
+        WaitForm | None,
+        Meta(description="What the open turn waits for while no process runs it."),
+    ]
     # Only for an agent that is an external program.
     process: (
         Annotated[
@@ -365,6 +370,7 @@ def session_form(overview: SessionOverview) -> SessionForm:
         last_event=session.last_event,
         metadata=session_metadata(session),
         agent=_agent_form(session.agent),
+        waiting=wait_form(session.waiting),
         process=_process_form(session),
     )
 
@@ -525,6 +531,7 @@ def session_of(form: SessionForm) -> Session:
         owner=LOCAL_OWNER,
         agent_id=AgentId(form.agent_id),
         agent=_snapshot_of(form),
+        waiting=wait_of(form.waiting),
         repo_id=None if form.repo_id is None else RepoId(form.repo_id),
         title=form.title,
         tags=form.tags,

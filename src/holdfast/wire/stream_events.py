@@ -281,6 +281,8 @@ TABLE: Final[Mapping[type[Payload], Translation]] = {
     events.SessionExported: _session_exported,
     events.SessionObserved: _stored_event,
     events.TurnStarted: _turn_started,
+    events.TurnPaused: _stored_event,
+    events.TurnContinued: _stored_event,
     events.TurnEnded: _turn_ended,
     events.StepStarted: _stored_event,
     events.StepDelta: _step_delta,

@@ -167,6 +167,10 @@ SELECT 'a sign-in code', body, checksum FROM sign_in_codes
 SELECT 'the program of session ' || s.id, g.body, g.checksum
   FROM programs g
   JOIN sessions s ON s.key = g.session_key
+ UNION ALL
+SELECT 'the wait of session ' || s.id, w.body, w.checksum
+  FROM waits w
+  JOIN sessions s ON s.key = w.session_key
 """
 STRAYS = """
 -- Tables with rows of sessions that are not there; no foreign key guards them.

@@ -104,6 +104,12 @@ SELECT state, body, checksum
   FROM programs
 """
 
+WAITS = """
+-- For what sessions are said to wait, and what they wait for.
+SELECT reason, body, checksum
+  FROM waits
+"""
+
 # Rules between rows; each names the table whose answers depend on the rule.
 _RULES: Final = (("sessions", UNOPENED), ("sessions", ASTRAY), ("calls", LEFT_BEHIND))
 # Path of each indexed column inside the body.
@@ -113,6 +119,7 @@ _FILED: Final = (
     ("approvals", APPROVALS, ("question.id", "question.call_id", "question.digest", "state")),
     ("tokens", TOKENS, ("id", "owner", "kind")),
     ("programs", PROGRAMS, ("state",)),
+    ("waits", WAITS, ("reason",)),
 )
 # The check takes about 2 ms per MiB: above this size, skip the growing tables at start.
 WHOLE_MOST: Final = 128 << 20

@@ -54,6 +54,7 @@ from holdfast.store.sqlite.reader import (
 )
 from holdfast.store.sqlite.writer import Writer
 from holdfast.store.tokens import TokenRows
+from holdfast.store.waits import WaitRows
 from holdfast.zones.tables import ZoneTables
 
 log = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ class Tables:
         self.costs = CostRows(database)
         self.programs = AgentProcessRows(database)
         self.tokens = TokenRows(database)
+        self.waits = WaitRows(database)
         self.zones = ZoneTables(database)
         self.observations = ObservationTables(database)
         self.projections = SnapshotTables(database)

@@ -23,6 +23,7 @@ TABLES: Final = {
     "sign_in_codes": "digest",
     "programs": "session_key",
     "forgotten": "session_key",
+    "waits": "session_key",
     "zone_files": "key",
     "zone_parts": "key",
     "desks": "owner, zone",

@@ -1,0 +1,3 @@
+-- Paused turns continue when their questions are answered or expire, as before.
+
+DROP TABLE waits;
