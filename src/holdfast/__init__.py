@@ -57,7 +57,9 @@ if TYPE_CHECKING:
     from holdfast.domain.events import ToolEnded as ToolEnded
     from holdfast.domain.events import ToolProgressed as ToolProgressed
     from holdfast.domain.events import ToolStarted as ToolStarted
+    from holdfast.domain.events import TurnContinued as TurnContinued
     from holdfast.domain.events import TurnEnded as TurnEnded
+    from holdfast.domain.events import TurnPaused as TurnPaused
     from holdfast.domain.events import TurnStarted as TurnStarted
     from holdfast.domain.ids import SessionId as SessionId
     from holdfast.domain.messages import Media as Media
@@ -87,6 +89,8 @@ if TYPE_CHECKING:
     from holdfast.domain.tools import Effect as Effect
     from holdfast.domain.tools import FsTier as FsTier
     from holdfast.domain.tools import Grant as Grant
+    from holdfast.domain.waits import Wait as Wait
+    from holdfast.domain.waits import WaitReason as WaitReason
     from holdfast.execution.coordinator import RunScope as RunScope
     from holdfast.functions.context import Cancelled as Cancelled
     from holdfast.functions.context import OutcomeUnknown as OutcomeUnknown
@@ -95,6 +99,10 @@ if TYPE_CHECKING:
     from holdfast.functions.tool import Ask as Ask
     from holdfast.functions.tool import Tool as Tool
     from holdfast.functions.tool import tool as tool
+    from holdfast.loops.held_turns import TurnAborted as TurnAborted
+    from holdfast.loops.turn import CallDenied as CallDenied
+    from holdfast.loops.turn import StepContext as StepContext
+    from holdfast.own_loops import Turn as Turn
     from holdfast.services.calls import SettlementAction as SettlementAction
     from holdfast.services.calls import SettlementRequest as SettlementRequest
     from holdfast.services.session_lifecycle import DeletePolicy as DeletePolicy
@@ -116,6 +124,7 @@ _HOMES: Final = {
     "AskOptions": "ask.options",
     "Budget": "domain.sessions",
     "Call": "domain.calls",
+    "CallDenied": "loops.turn",
     "CallSettled": "domain.events",
     "CallState": "domain.calls",
     "Cancelled": "functions.context",
@@ -169,6 +178,7 @@ _HOMES: Final = {
     "SettlementAction": "services.calls",
     "SettlementRequest": "services.calls",
     "Status": "domain.sessions",
+    "StepContext": "loops.turn",
     "StepDelta": "domain.events",
     "StepEnded": "domain.events",
     "StepFailed": "domain.events",
@@ -187,12 +197,18 @@ _HOMES: Final = {
     "ToolProgressed": "domain.events",
     "ToolResult": "domain.messages",
     "ToolStarted": "domain.events",
+    "Turn": "own_loops",
+    "TurnAborted": "loops.held_turns",
+    "TurnContinued": "domain.events",
     "TurnEnded": "domain.events",
     "TurnFailed": "ask.answers",
+    "TurnPaused": "domain.events",
     "TurnStarted": "domain.events",
     "Unavailable": "domain.errors",
     "Usage": "domain.costs",
+    "Wait": "domain.waits",
     "Waiting": "ask.answers",
+    "WaitReason": "domain.waits",
 }
 
 __all__ = [*sorted([*_HOMES, "__version__"])]  # noqa: PLE0604 — one list instead of two

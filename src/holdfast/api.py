@@ -23,6 +23,7 @@ from holdfast.domain.sessions import (
     require_session_request,
 )
 from holdfast.domain.text import require_int, require_str
+from holdfast.own_loops import LoopService, LoopVerbs
 from holdfast.services.agents import BUILT_IN
 from holdfast.zones.api import ZonesApi
 
@@ -463,7 +464,7 @@ class Holdfast(AskVerbs, Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalHoldfast(AskVerbs):
+class LocalHoldfast(AskVerbs, LoopVerbs):
     """An open store with all services, and the four methods that most programs need."""
 
     config: "Config"
@@ -492,8 +493,18 @@ class LocalHoldfast(AskVerbs):
     tokens: "Tokens"
     tools: "FunctionRegistry"
     zones: "Zones"
+    # Built when the first loop is registered or the first turn is held.
+    loops: LoopService | None = None
     # Finds well-known agent programs on this machine, installed ones first.
     programs: "Callable[[], Awaitable[list[KnownProgram]]]"
+
+    @property
+    def _loops(self) -> LoopService | None:
+        return self.loops
+
+    @property
+    def _loop_owner(self) -> "Owner":
+        return self.owner
 
     async def defaults(self) -> Defaults:
         """Return what applies to sessions that do not say otherwise."""
@@ -512,6 +523,8 @@ class LocalHoldfast(AskVerbs):
         try:
             require_str(agent, field="agent")
             require_session_request(request)
+            if self.loops is not None:
+                await self.loops.ready()
             await self.agents.seed(self.owner, agent)
             opening = partial(self.sessions.open, self.owner, agent, id=id)
             return await self.tools.open_with(tools, request, opening)

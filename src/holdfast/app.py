@@ -15,8 +15,9 @@ from holdfast.acp.client.presets import DEFAULT_PRESET, preset_fields
 from holdfast.api import LocalHoldfast
 from holdfast.config import Config, absolute_model, load
 from holdfast.domain.agent_processes import ProcessEnding, ProcessRecord
-from holdfast.domain.agents import AcpRuntime, LlmRuntime
+from holdfast.domain.agents import AcpRuntime, LlmRuntime, LoopRuntime
 from holdfast.domain.agents import Runtime as AgentRuntime
+from holdfast.domain.drafts import Draft
 from holdfast.domain.ids import LOCAL_OWNER, SessionId, SessionKey, require_owner
 from holdfast.domain.secrets import Secret
 from holdfast.execution.coordinator import LocalCoordinator, RunScope
@@ -28,7 +29,7 @@ from holdfast.observations.service import Observations, SubmissionRates
 from holdfast.open_store import STORE_NAME, open_configured_store, open_store, store_key
 from holdfast.parsing.yaml import WRITTEN_LARGEST
 from holdfast.ports.llm import Llm
-from holdfast.ports.runtime import Runtime
+from holdfast.ports.runtime import Emit, Runtime, TurnEnd, TurnInput
 from holdfast.ports.store import Store
 from holdfast.ports.system import Clock, Machine, Randomness
 from holdfast.ports.tools import Toolbox
@@ -132,6 +133,7 @@ class _Records:
     store: Store
     machine: Machine
     doorbell: StoreDoorbell
+    lease_clock: Clock
     id_factory: IdFactory
     secrets: Secrets
     journal: Journal
@@ -159,6 +161,7 @@ async def _records(stack: AsyncExitStack, config: Config, outside: Environment) 
         store=store,
         machine=kept.machine,
         doorbell=doorbell,
+        lease_clock=kept.clock,
         id_factory=id_factory,
         secrets=secrets,
         journal=journal,
@@ -190,7 +193,9 @@ async def _assembled(
     store, journal, secrets = records.store, records.journal, records.secrets
     clock, id_factory, leases = outside.clock, records.id_factory, records.leases
     run_parts = await _run_parts(stack, config, records, functions, outside)
-    tools, process_pool, runtimes = run_parts.tools, run_parts.process_pool, run_parts.runtimes
+    loops = _DeferredLoops()
+    tools, process_pool = run_parts.tools, run_parts.process_pool
+    runtimes = {**run_parts.runtimes, LoopRuntime: loops}
     models = Models(store, config.default_model, run_parts.llms, absolute=absolute_model)
     folders, visitors = WorkspaceFolders(config.home), Visitors()
     rules = _session_rules(config, secrets, functions)
@@ -209,12 +214,27 @@ async def _assembled(
     sessions = Sessions(store, journal, openings, leases, coordinator)
     calls = Calls(store, journal, coordinator, id_factory)
     functions.connect(sessions.add_functions, partial(wiring.settle_late, calls))
+    agents = Agents(store, models, clock, id_factory, _agent_rules(config, secrets))
+    loops.connect(
+        partial(
+            wiring.build_loops,
+            functions,
+            records,
+            turns=turns,
+            inputs=inputs,
+            coordinator=coordinator,
+            models=models,
+            agents=agents,
+            tools=tools,
+            clock=clock,
+        )
+    )
     return LocalHoldfast(
         config=config,
         owner=functions.owner,
         store=store,
         key_source=records.key_source,
-        agents=Agents(store, models, clock, id_factory, _agent_rules(config, secrets)),
+        agents=agents,
         approvals=records.approvals,
         agent_processes=processes,
         calls=calls,
@@ -236,6 +256,7 @@ async def _assembled(
         tokens=Tokens(store, clock, id_factory, _token_file(config), secrets.remember),
         tools=functions,
         zones=records.zones,
+        loops=loops,
         programs=wiring.known_programs,
     )
 
@@ -317,6 +338,42 @@ class _Deferred:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.built(), name)
+
+
+class _DeferredLoops:
+    """The loops of this process; imported when the first one is registered or a turn needs one."""
+
+    writes_first = False
+
+    def __init__(self) -> None:
+        self._build: Callable[[], tuple[Any, Any]] | None = None
+        self._built: tuple[Any, Any] | None = None
+
+    def connect(self, build: Callable[[], tuple[Any, Any]]) -> None:
+        """Set what builds the service and the runtime."""
+        self._build = build
+
+    def _parts(self) -> tuple[Any, Any]:
+        if self._built is None:
+            assert self._build is not None  # noqa: S101 — connected while everything is built
+            self._built = self._build()
+        return self._built
+
+    def hold(self, *arguments: Any, **options: Any) -> Any:
+        return self._parts()[0].hold(*arguments, **options)
+
+    def register(self, function: Callable[..., Any], **options: Any) -> None:
+        self._parts()[0].register(function, **options)
+
+    async def ready(self) -> None:
+        if self._built is not None:
+            await self._built[0].ready()
+
+    async def run(self, turn: TurnInput, emit: Emit) -> TurnEnd:
+        return cast("TurnEnd", await self._parts()[1].run(turn, emit))
+
+    async def compact(self, turn: TurnInput) -> Sequence[Draft]:
+        return cast("Sequence[Draft]", await self._parts()[1].compact(turn))
 
 
 class _DeferredPool:

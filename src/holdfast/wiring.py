@@ -156,6 +156,63 @@ def build_toolbox(
     return LocalToolbox(own, McpTools(remote), lambda: secrets.scrubber, registered)
 
 
+def build_loops(
+    functions: FunctionRegistry,
+    records: Any,
+    *,
+    turns: Any,
+    inputs: Any,
+    coordinator: Any,
+    models: Any,
+    agents: Any,
+    tools: Any,
+    clock: Clock,
+) -> tuple[Any, Any]:
+    """Return the service of loops and their runtime."""
+    from holdfast.execution.capabilities import Capabilities
+    from holdfast.loops.held_turns import HeldTurns
+    from holdfast.loops.registry import Loops
+    from holdfast.loops.service import LocalLoops
+    from holdfast.loops.turn import LoopParts
+    from holdfast.tools.function_tools import function_tool
+    from holdfast.tools.toolbox import OwnFunction
+
+    def parts() -> LoopParts:
+        return LoopParts(
+            toolbox=tools.built(),
+            alone=lambda tool: OwnFunction(
+                function_tool(tool, functions.runner), lambda: records.secrets.scrubber
+            ),
+            find_model=models.named,
+            new_id=records.id_factory.new,
+            now=clock.now,
+        )
+
+    loops = Loops(parts)
+    held = HeldTurns(
+        records.store,
+        records.journal,
+        leases=records.leases,
+        doorbell=records.doorbell,
+        turns=turns,
+        inputs=inputs,
+        coordinator=coordinator,
+        parts=parts,
+    )
+    capabilities = Capabilities(
+        records.store, records.journal, coordinator, records.lease_clock, functions.owner
+    )
+    service = LocalLoops(
+        functions.owner,
+        held=held,
+        loops=loops,
+        agents=agents,
+        capabilities=capabilities,
+        coordinator=coordinator,
+    )
+    return service, loops
+
+
 def build_functions(
     config: Config, owner: Owner, tools: Sequence[Callable[..., Any]]
 ) -> FunctionRegistry:

@@ -22,7 +22,6 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.turns import (
     Endings,
-    Turn,
     turns,
 )
 from tests.builders import a_message
@@ -75,8 +74,8 @@ def test_a_message_queued_in_between_stays_in_its_own_turn() -> None:
     )
 
     assert turns([asked, queued, answer, summary]) == [
-        Turn(number=1, messages=(asked, answer)),
-        Turn(number=2, messages=(queued,)),
+        TurnRows(number=1, messages=(asked, answer)),
+        TurnRows(number=2, messages=(queued,)),
     ]
 
 
@@ -122,7 +121,7 @@ ANY_ROWS = st.lists(
 
 
 def is_answered(rows: Sequence[Message]) -> bool:
-    return Turn(number=1, messages=tuple(rows)).is_answered
+    return TurnRows(number=1, messages=tuple(rows)).is_answered
 
 
 def test_a_turn_without_rows_is_unanswered() -> None:

@@ -136,6 +136,7 @@ def test_all_tables_are_strict_and_all_of_them_ours(connection: Connection) -> N
         "entities",
         "events",
         "forgotten",
+        "held_turns",
         "marks",
         "media",
         "media_uses",
@@ -196,6 +197,7 @@ def test_references_are_declared_where_rows_belong_together(connection: Connecti
             "forgotten",
             "desks",
             "waits",
+            "held_turns",
         )
     }
     assert set(references) == belongs | {

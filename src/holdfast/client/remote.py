@@ -41,6 +41,7 @@ from holdfast.domain.sessions import (
     require_session_request,
 )
 from holdfast.domain.text import require_int, require_str
+from holdfast.own_loops import LoopVerbs
 from holdfast.services.agents import BUILT_IN
 from holdfast.services.calls import SettlementRequest
 from holdfast.wire.agents import (
@@ -405,7 +406,7 @@ def _number(item: Event | Gap) -> int:
 _decoder: Final = msgspec.json.Decoder(Event)
 
 
-class RemoteHoldfast(AskVerbs):
+class RemoteHoldfast(AskVerbs, LoopVerbs):
     """The API of one server. Idempotent requests are retried when the connection breaks.
 
     Requests that create something carry an id, so they are idempotent.

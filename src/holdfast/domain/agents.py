@@ -1,4 +1,4 @@
-"""Agents: a language model with tools, or an external program that speaks ACP."""
+"""Agents: a language model with tools, a program that speaks ACP, or a Python function."""
 
 import difflib
 import re
@@ -120,7 +120,16 @@ class AcpRuntime(Struct, frozen=True, kw_only=True, tag="acp"):
         _require("\x00" not in "".join(self.args), "runtime.args", "without NUL")
 
 
-Runtime = LlmRuntime | AcpRuntime
+class LoopRuntime(Struct, frozen=True, kw_only=True, tag="loop"):
+    """A Python function that runs the turns; the process that registered it has it by its name."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        _require(is_slug(self.name), "runtime.name", "letters, digits, - and _")
+
+
+Runtime = LlmRuntime | AcpRuntime | LoopRuntime
 
 
 class AgentOverrides(Struct, frozen=True, kw_only=True):

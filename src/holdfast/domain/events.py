@@ -48,6 +48,8 @@ class FailureCode(StrEnum):
     BUDGET_EXCEEDED = "budget_exceeded"
     INTERRUPTED = "interrupted"
     INTERNAL = "internal"
+    LOOP_FAILED = "loop_failed"
+    REPLAY_MISMATCH = "replay_mismatch"
     AGENT_UNAVAILABLE = "agent_unavailable"
     AGENT_START_TIMEOUT = "agent_start_timeout"
     AGENT_AUTH_REQUIRED = "agent_auth_required"
@@ -140,7 +142,9 @@ class SessionObserved(Struct, frozen=True, kw_only=True, tag="session.observed")
 
 
 class TurnStarted(Struct, frozen=True, kw_only=True, tag="turn.started"):
-    """A turn started."""
+    """A turn started; `runner` is set if a program holds it with `hf.turn`."""
+
+    runner: str | UnsetType = UNSET
 
 
 class TurnPaused(Struct, frozen=True, kw_only=True, tag="turn.paused"):

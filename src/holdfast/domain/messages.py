@@ -65,6 +65,7 @@ class NoticeCode(StrEnum):
     AGENT_RESTARTED = "agent_restarted"
     AGENT_OPTION_REFUSED = "agent_option_refused"
     AGENT_COMPACTED = "agent_compacted"
+    REPLAY_LEFTOVER = "replay_leftover"
     INFORMATION = "information"
 
 
@@ -171,7 +172,22 @@ class Output(Struct, frozen=True, kw_only=True, gc=False, tag="output"):
     value: Any
 
 
-Part = Text | Reasoning | Media | Output | ToolCall | ToolResult | Plan | Notice | Compaction
+class Step(Struct, frozen=True, kw_only=True, gc=False, tag="step", omit_defaults=True):
+    """A step of a turn that a Python function ran, recorded after it ended; no model sees it.
+
+    `position` is its place in the turn, `digest` covers its arguments.
+    """
+
+    position: str
+    name: str
+    digest: str = ""
+    status: ResultStatus = ResultStatus.OK
+    result: Any = None
+    error: ToolError | None = None
+    milliseconds: int = 0
+
+
+Part = Text | Reasoning | Media | Output | ToolCall | ToolResult | Plan | Notice | Compaction | Step
 _PARTS: Final = get_args(Part)
 
 
@@ -191,7 +207,7 @@ PARTS_OF: Final[Mapping[Role, tuple[type[Part], ...]]] = {
     Role.ASSISTANT: (Text, Reasoning, Media, Output),
     Role.TOOL_CALL: (ToolCall,),
     Role.TOOL_RESULT: (ToolResult,),
-    Role.SYSTEM: (Text, Plan, Notice, Compaction),
+    Role.SYSTEM: (Text, Plan, Notice, Compaction, Step),
 }
 _ALONE: Final = frozenset({Role.TOOL_CALL, Role.TOOL_RESULT})
 

@@ -4,8 +4,10 @@ Projection, recovery, resume and export all use these functions, so they cannot 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
 from itertools import groupby
 from operator import attrgetter
+from typing import Final
 
 from msgspec import Struct
 
@@ -38,7 +40,7 @@ from holdfast.domain.sessions import StopReason
 from holdfast.domain.tools import Effect
 
 
-class Turn(Struct, frozen=True, kw_only=True):
+class TurnRows(Struct, frozen=True, kw_only=True):
     """The rows of one turn number, in the order they were written."""
 
     number: int
@@ -55,12 +57,12 @@ class Turn(Struct, frozen=True, kw_only=True):
         return bool(counting) and counting[-1].role is Role.ASSISTANT and bool(counting[-1].text)
 
 
-def turns(messages: Iterable[Message]) -> list[Turn]:
+def turns(messages: Iterable[Message]) -> list[TurnRows]:
     """Group rows by turn number and sequence; rows of turn 0 are left out."""
     # Turn 0 holds rows outside any turn: summaries, settlements, the end of the session.
     ordered = sorted([row for row in messages if row.turn > 0], key=attrgetter("turn", "sequence"))
     return [
-        Turn(number=number, messages=tuple(rows))
+        TurnRows(number=number, messages=tuple(rows))
         for number, rows in groupby(ordered, key=attrgetter("turn"))
     ]
 
@@ -96,6 +98,27 @@ class Endings:
     def _last_texts(self, rows: Iterable[Message]) -> list[Message]:
         texts = self._texts
         return [row for row in rows if row.role is Role.ASSISTANT and texts.get(row.turn) == row.id]
+
+
+class ResumePolicy(StrEnum):
+    """What a loop does after its process died: run anew with recorded results, or not at all."""
+
+    REPLAY = "replay"
+    HISTORY = "history"
+    STOP = "stop"
+
+
+class HeldTurn(Struct, frozen=True, kw_only=True):
+    """A turn that a program holds with `hf.turn`, and what happens if the program dies.
+
+    `within` is how many seconds the turn then waits for the program; `None` for any time.
+    """
+
+    turn: int
+    resume: ResumePolicy = ResumePolicy.REPLAY
+    within: float | None = 600
+    # How often the turn was entered.
+    attempt: int = 1
 
 
 class OpenStep(Struct, frozen=True, kw_only=True):
@@ -164,6 +187,15 @@ _RESTARTED = (
 )
 _INTERRUPTED = (
     "The turn was interrupted while a tool was running; settle the unknown call or send a message."
+)
+
+# The end of a turn whose program did not come back.
+INTERRUPTED: Final = Outcome(
+    stop_reason=StopReason.INTERRUPTED,
+    failure=Failure(
+        code=FailureCode.INTERRUPTED,
+        message="The program that held the turn is gone; send a message to continue.",
+    ),
 )
 
 

@@ -73,10 +73,12 @@ class LocalCoordinator(Background):
         # The last turn of each session requested from this process; `None` means all of them.
         self._asked: dict[SessionKey, int | None] = {}
         self._woken: set[SessionKey] = set()
+        self._is_ticking = False
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         if self._scope is not RunScope.NONE:
+            self._is_ticking = True
             self.start(self._tick_for_ever())
         return self
 
@@ -118,6 +120,28 @@ class LocalCoordinator(Background):
         """Run the turn that was started with the lease and requested here."""
         self._begun[lease.key] = self._held[lease.key] = lease
         self.wake(lease.key, turn=turn)
+
+    def hold(self, lease: Lease, task: "asyncio.Task[Any]") -> None:
+        """Keep the lease of a turn that a task of the program runs; an interrupt cancels the task.
+
+        Renewed even by a process that runs no queued turns.
+        """
+        if self._scope is RunScope.NONE and not self._is_ticking:
+            self._is_ticking = True
+            self.start(self._tick_for_ever())
+        self._held[lease.key] = lease
+        self._running[lease.key] = task
+
+    def holds(self, lease: Lease) -> bool:
+        """Return whether this process still has a lease."""
+        return self._held.get(lease.key) is lease
+
+    def let_go(self, lease: Lease) -> None:
+        """Forget a lease whose turn has ended, and run what waits behind it."""
+        if self.holds(lease):
+            self._forget(lease.key)
+        self._running.pop(lease.key, None)
+        self._go_on(lease.key)
 
     def wake(self, key: SessionKey, *, turn: int | None = None) -> None:
         """Run the session's queued turn here, unless another live process holds the lease."""

@@ -84,6 +84,25 @@ class Signature(Struct, frozen=True, kw_only=True):
             raise InvalidArgumentsError(_describe(error)) from None
 
 
+class _AnyArguments(Signature, frozen=True, kw_only=True):
+    """Takes whatever the caller passes, as keywords."""
+
+    def convert(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a copy, because the function may change what it gets."""
+        return copy.deepcopy(dict(arguments))
+
+
+ANY_ARGUMENTS: Final = _AnyArguments(
+    description="",
+    schema={"type": "object"},
+    arguments=None,
+    positional=(),
+    keywords=(),
+    defaults={},
+    context=None,
+)
+
+
 def read_signature(function: Callable[..., Any], *, name: str, doc: str | None) -> Signature:
     """Return the signature of a function; refuses one that no schema can say."""
     found, context = _parameters(function, name)

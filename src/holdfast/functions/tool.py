@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, overload
 from holdfast.domain.canonical_json import canonical
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.tools import CATALOGUE, REMOTE, Effect
-from holdfast.functions.signatures import TEXT_LARGEST, Signature, read_signature
+from holdfast.functions.signatures import ANY_ARGUMENTS, TEXT_LARGEST, Signature, read_signature
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -105,6 +105,33 @@ class Tool(Generic[P, R]):
         except Exception:
             log.exception("the effect of %s could not be determined", self.name)
             return Effect.UNSAFE
+
+
+class UntypedTool(Tool[..., Any]):
+    """A function that a loop of the user calls with arguments of its own; no model sees it."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str,
+        effect: EffectRule,
+        approval: ApprovalRule,
+        timeout: float,
+    ) -> None:
+        self.name = name
+        self.function = function
+        self.signature = ANY_ARGUMENTS
+        self.description = name
+        self.effect = _require_effect(name, effect)
+        self.approval = _require_approval(name, approval)
+        self.timeout = _require_timeout(name, timeout)
+        self.concurrency = None
+        self.parallel = False
+        self.version = ""
+        self.on_error = None
+        self.is_async = _is_async(function)
+        self.digest = ""
 
 
 @overload

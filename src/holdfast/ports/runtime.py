@@ -16,7 +16,7 @@ from holdfast.domain.ids import CallId, ModelId, SessionKey
 from holdfast.domain.leases import Lease
 from holdfast.domain.messages import Message
 from holdfast.domain.models import Model
-from holdfast.domain.sessions import Budget, SessionContext
+from holdfast.domain.sessions import Budget, Session, SessionContext
 from holdfast.domain.tools import ToolSpec
 from holdfast.domain.waits import Wait
 from holdfast.ports.agent_processes import ProcessSlot
@@ -84,8 +84,19 @@ class ApprovalContext(Struct, frozen=True, kw_only=True):
     is_attended: bool = True
 
 
-class TurnPausedError(Exception):
-    """The turn waits, and its process need not wait with it: recovery continues the turn."""
+class TurnFailedError(Exception):
+    """The turn ends with this outcome; its open step and calls are closed with it."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.stop_reason)
+        self.outcome = outcome
+
+
+class TurnPausedError(BaseException):
+    """The turn waits, and its process need not wait with it: recovery continues the turn.
+
+    Not an `Exception`, because a loop of the user must not catch it by accident.
+    """
 
     def __init__(self, wait: Wait) -> None:
         super().__init__(wait.text)
@@ -121,13 +132,17 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class TurnInput(Struct, frozen=True, kw_only=True):
-    """Everything a runtime receives about a turn: no session id, no store, no surface."""
+    """Everything a runtime receives about a turn: no store, no surface."""
 
     agent: Agent
     models: tuple[Model, ...]
     context: SessionContext
     # Rows as stored, because the runtime decides what a model may see of them.
     history: tuple[Message, ...]
+    # All rows as they are now, those of this turn included.
+    rows_now: Callable[[], Sequence[Message]] = tuple
+    # For a loop of the user, which may know its session.
+    session: Session | None = None
     calls: tuple[Call, ...] = ()
     # How often an open call was started before, by its id.
     starts: Mapping[CallId, int] = {}

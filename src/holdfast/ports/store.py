@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.store.calls import CallRows
     from holdfast.store.costs import CostRows
     from holdfast.store.events import EventRows
+    from holdfast.store.held_turns import HeldTurnRows
     from holdfast.store.media import MediaRows
     from holdfast.store.messages import MessageRows
     from holdfast.store.models import ModelRows
@@ -60,6 +61,7 @@ class Tx(Protocol):
     calls: "CallRows"
     costs: "CostRows"
     events: "EventRows"
+    held_turns: "HeldTurnRows"
     media: "MediaRows"
     messages: "MessageRows"
     models: "ModelRows"

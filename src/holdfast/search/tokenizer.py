@@ -13,6 +13,7 @@ from holdfast.domain.messages import (
     Part,
     Plan,
     Reasoning,
+    Step,
     Text,
     ToolCall,
     ToolResult,
@@ -113,6 +114,9 @@ def _pieces(part: Part) -> Iterator[str]:
             return
         case Plan():
             yield from (step.text for step in part.steps)
+        case Step():
+            yield part.name
+            yield from _values(part.result)
         case _:
             yield part.summary
 

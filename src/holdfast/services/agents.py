@@ -239,7 +239,7 @@ class Agents:
     async def _with_models(self, tx: Tx, agent: Agent, refs: tuple[str, ...] | None) -> Agent:
         if refs is None:
             return agent
-        if isinstance(agent.runtime, AcpRuntime):
+        if not isinstance(agent.runtime, LlmRuntime):
             raise Invalid(
                 Code.AGENT_INVALID,
                 "An agent that runs a program chooses its own models; leave out models.",
@@ -363,7 +363,7 @@ def _require_light(agent: Agent) -> None:
         # Validated here and not in the type, so that options stored by older versions stay
         # readable.
         parse_program_options(agent.runtime)
-    else:
+    elif isinstance(agent.runtime, LlmRuntime):
         require_retry(agent.runtime.retry)
     # Limited here and not in the type, because readers do not need the check.
     if len(msgspec.json.encode(agent.tools)) > TOOLS_LARGEST:

@@ -336,6 +336,11 @@ class Journal:
                 self._live.use(live, before)
         return live, live.history
 
+    def rows_now(self, key: SessionKey) -> Sequence[Message]:
+        """Return all rows of a session in memory, queued ones included."""
+        live = self._live.get(key)
+        return () if live is None else live.history or ()
+
     async def commit(self, lease: Lease, compose: Callable[[CommitBuilder], T]) -> T:
         """Write to a session for the holder of its lease; `compose` may run more than once."""
         live = self._live.get(lease.key)
@@ -500,7 +505,7 @@ async def add_tools(tx: Tx, key: SessionKey, names: Iterable[str]) -> None:
 
 
 # What the pausing process itself lacks; for the rest it is the first that may continue the turn.
-_ELSEWHERE: Final = frozenset({WaitReason.TOOL, WaitReason.RUNTIME, WaitReason.HOLDER})
+ELSEWHERE: Final = frozenset({WaitReason.TOOL, WaitReason.RUNTIME, WaitReason.HOLDER})
 
 
 async def pause_turn(writer: SessionWriter, wait: Wait) -> None:
@@ -519,7 +524,7 @@ async def pause_turn(writer: SessionWriter, wait: Wait) -> None:
     until = EVER if wait.until is None else microseconds(wait.until)
     # The new epoch fences what the process that gives the lease back may still write.
     writer.update(until=-until, epoch=writer.state.epoch + 1)
-    if wait.reason in _ELSEWHERE:
+    if wait.reason in ELSEWHERE:
         writer.update(holder=None)
 
 

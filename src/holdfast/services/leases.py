@@ -5,23 +5,36 @@ same transaction.
 """
 
 from collections.abc import Collection
+from datetime import timedelta
 
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.commits import CommitBuilder
+from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.events import TurnContinued
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import DURATION_MS, EVER, Lease, holder_of
 from holdfast.domain.messages import NoticeCode
 from holdfast.domain.sessions import SessionState, Status, has_waiting_turn, is_paused
 from holdfast.domain.time import microseconds
-from holdfast.domain.turns import after_crash, after_restart
+from holdfast.domain.turns import (
+    INTERRUPTED,
+    HeldTurn,
+    Repair,
+    ResumePolicy,
+    after_crash,
+    after_restart,
+    cut_short,
+)
+from holdfast.domain.waits import Wait, WaitReason
 from holdfast.ports.store import Store
 from holdfast.ports.system import Clock, Machine
 from holdfast.services.approvals import expire
 from holdfast.services.journal import (
+    ELSEWHERE,
     Journal,
     JournalTransaction,
     SessionWriter,
+    pause_turn,
     session_not_found,
 )
 from holdfast.services.turns import IsWanted, allow_any_turn, begin, open_step, repair_turn
@@ -48,6 +61,8 @@ class Leases:
             head = writer.state
             if not has_waiting_turn(head) or (self.is_live(head) and head.holder != self._me):
                 return None
+            if await self._waits_elsewhere(writer):
+                return None
             return await self._take_over(writer) if is_wanted(head.settled + 1) else None
 
         return await self._journal.write_by_key(key, acquire)
@@ -61,16 +76,75 @@ class Leases:
         self._take(writer)
         return self._begin_turn(writer)
 
+    async def hold(self, writer: SessionWriter, held: HeldTurn, *, is_back: bool) -> Lease | None:
+        """Take the session for the loop of a program, in the transaction that adds its message.
+
+        A turn that the same loop left open (`is_back`) is repaired first; `None` if that ended it.
+        """
+        self._require_free(writer.state, is_back=is_back)
+        was_running = writer.state.status is Status.RUNNING
+        await self._end_pause(writer)
+        self._take(writer)
+        if was_running:
+            await repair_turn(writer, await self._decide(writer))
+            if writer.state.settled >= held.turn:
+                writer.update(holder=None, until=0)
+                return None
+        await writer.tx.held_turns.save(writer.state.key, held)
+        begin(writer, runner="turn")
+        return Lease(key=writer.state.key, holder=self._me, epoch=writer.state.epoch)
+
+    def _require_free(self, state: SessionState, *, is_back: bool) -> None:
+        is_live = self.is_live(state) and not is_paused(state)
+        if is_live or (state.status is Status.RUNNING and not is_back):
+            raise Conflict(
+                Code.TURN_RUNNING,
+                "A turn is running in the session; wait until it has ended, or pass wait=True.",
+            )
+
     async def _take_over(self, writer: SessionWriter) -> Lease | None:
         was_running = writer.state.status is Status.RUNNING
+        is_over = is_paused(writer.state)
+        await self._end_pause(writer)
+        self._take(writer)
+        if was_running:
+            held = await writer.tx.held_turns.of(writer.state.key, writer.state.settled + 1)
+            if held is None:
+                await repair_turn(writer, await self._decide(writer))
+            else:
+                await self._leave_to_program(writer, held, is_over=is_over)
+        return None if writer.state.holder is None else self._begin_turn(writer)
+
+    async def _end_pause(self, writer: SessionWriter) -> None:
         if is_paused(writer.state):
             wait = await writer.tx.waits.of(writer.state.key)
             if wait is not None:
                 writer.add_event(TurnContinued(reason=wait.reason), writer.state.settled + 1)
-        self._take(writer)
-        if was_running:
-            await self._mend(writer)
-        return None if writer.state.holder is None else self._begin_turn(writer)
+
+    async def _waits_elsewhere(self, writer: SessionWriter) -> bool:
+        """Return whether the turn waits for something that taking it over does not bring."""
+        state = writer.state
+        if not is_paused(state) or microseconds(self._clock.now()) >= -state.until:
+            return False
+        wait = await writer.tx.waits.of(state.key)
+        return wait is not None and wait.reason in ELSEWHERE
+
+    async def _leave_to_program(
+        self, writer: SessionWriter, held: HeldTurn, *, is_over: bool
+    ) -> None:
+        """Let a held turn wait for its program, which is gone; or end it if its time is over."""
+        must_end = held.resume is ResumePolicy.STOP or held.within == 0 or is_over
+        decided = await self._decide(writer, must_end=must_end)
+        await repair_turn(writer, decided)
+        if decided.outcome is not None:
+            return
+        within = None if held.within is None else timedelta(seconds=held.within)
+        wait = Wait(
+            reason=WaitReason.HOLDER,
+            text="The turn waits for the program that holds it.",
+            until=None if within is None else self._clock.now() + within,
+        )
+        await pause_turn(writer, wait)
 
     def _take(self, writer: CommitBuilder) -> None:
         until = self._clock.lease_clock_ms() + DURATION_MS
@@ -137,7 +211,8 @@ class Leases:
             return False
         return self._machine.is_gone(holder_of(name))
 
-    async def _mend(self, writer: SessionWriter) -> None:
+    async def _decide(self, writer: SessionWriter, *, must_end: bool = False) -> Repair:
+        """Decide how the turn that a crash has cut off goes on, or ends."""
         found = await writer.tx.sessions.get_by_key(writer.state.key)
         if found is None:
             raise session_not_found()
@@ -148,6 +223,7 @@ class Leases:
         if isinstance(session.agent.runtime, AcpRuntime):
             # Before the turn ends, because the question died with the program that asked it.
             expire(writer, by=NoticeCode.AGENT_RESTARTED)
-            await repair_turn(writer, after_restart(step, calls))
-        else:
-            await repair_turn(writer, after_crash(step, calls, session.agent.recovery))
+            return after_restart(step, calls)
+        if must_end:
+            return cut_short(step, calls, INTERRUPTED)
+        return after_crash(step, calls, session.agent.recovery)

@@ -125,7 +125,7 @@ class Messages:
         on_busy: OnBusy = OnBusy.QUEUE,
     ) -> Created[Message]:
         """Send a message; `is_new` is false if an equal one with this id was sent before."""
-        draft = _draft(content, id)
+        draft = user_draft(content, id)
         live = self._journal.find_live(owner, session_id)
         await self._require_input(owner, session_id, live, draft)
         if live is not None and is_plain_admission(live.state, draft, on_busy):
@@ -195,7 +195,7 @@ class Messages:
         if found is None:
             raise session_not_found()
         await self._openings.place_of(found[0])
-        draft, reopen = _draft(content, id), self._openings.reopen
+        draft, reopen = user_draft(content, id), self._openings.reopen
         # One transaction for both, so that a concurrent close cannot come between them (race).
         admitted = await self._journal.write(
             owner, session_id, lambda writer: admit(writer, draft, on_busy, reopen=reopen)
@@ -355,7 +355,8 @@ async def find_unfinished(tx: Tx, head: SessionState) -> UnfinishedAnswer | None
     )
 
 
-def _draft(content: str | tuple[Part, ...], id_: str | None) -> MessageDraft:
+def user_draft(content: str | tuple[Part, ...], id_: str | None) -> MessageDraft:
+    """Return the draft of a user's message, checked."""
     parts = (Text(text=content),) if isinstance(content, str) else content
     return MessageDraft(role=Role.USER, parts=require_sendable(parts), id=_id(id_))
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from holdfast.domain.agents import AcpRuntime
+from holdfast.domain.agents import AcpRuntime, LlmRuntime
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import ModelId, is_uuid
 from holdfast.domain.models import (
@@ -57,6 +57,7 @@ class Models:
         self._is_default_kept = False
         # When a description was last changed here, by the monotonic clock.
         self.changed_at = -math.inf
+        self._named: dict[str, Model] = {}
 
     async def list(self) -> list[Model]:
         """Return every stored model, by provider and name."""
@@ -128,12 +129,19 @@ class Models:
         model_id = await self.resolve(tx, ref)
         return self._today(await tx.models.by_id(model_id) or model_of(ref))
 
+    async def named(self, ref: str) -> Model:
+        """Return a model as `find_or_add` does; written once, and then remembered."""
+        if ref not in self._named:
+            self._named[ref] = await self._store.write(lambda tx: self.find_or_add(tx, ref))
+        return self._named[ref]
+
     async def chain(self, tx: Tx, session: Session) -> tuple[Model, ...]:
         """Return the models of a turn: the session's own first, then the agent's, each once."""
         runtime = session.agent.runtime
-        if isinstance(runtime, AcpRuntime):
-            # The program chooses its model itself; its costs are recorded under the agent's name.
-            return (model_of(f"acp:{session.agent.slug}"),)
+        if not isinstance(runtime, LlmRuntime):
+            # It chooses its model itself; costs without one are recorded under the agent's name.
+            kind = "acp" if isinstance(runtime, AcpRuntime) else "loop"
+            return (model_of(f"{kind}:{session.agent.slug}"),)
         own = [session.model_id] if session.model_id else []
         entries = runtime.models
         # Deduplicated, so that a failed model is not tried again in another position.

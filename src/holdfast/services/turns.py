@@ -8,9 +8,10 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum, auto
-from functools import reduce
+from functools import partial, reduce
 from typing import Final
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from holdfast.domain.agents import AcpRuntime, Agent, LlmRuntime
@@ -51,13 +52,21 @@ from holdfast.domain.sessions import (
 from holdfast.domain.turns import OpenStep, Repair, closing_notice, cut_short
 from holdfast.domain.waits import Wait
 from holdfast.ports.agent_processes import ProcessSlot
-from holdfast.ports.runtime import Limits, Runtime, TurnInput, TurnPausedError
+from holdfast.ports.runtime import (
+    Limits,
+    Runtime,
+    TurnEnd,
+    TurnFailedError,
+    TurnInput,
+    TurnPausedError,
+)
 from holdfast.ports.store import Brief, Store, Tx
 from holdfast.services.agent_processes import ProcessLimit
 from holdfast.services.approvals import Approvals, expire
 from holdfast.services.costs import budget_of, is_simple_budget
 from holdfast.services.journal import (
     Journal,
+    RedactedDeltas,
     SessionWriter,
     find_session_state,
     pause_turn,
@@ -141,6 +150,8 @@ class TurnInputs:
             history=tuple(history),
             calls=calls,
             starts=await _count_starts(store, state, calls),
+            rows_now=partial(self._journal.rows_now, key),
+            session=session,
             call_ids=live.call_ids,
             turn=state.settled + 1,
             step=turn.steps + 1,
@@ -251,34 +262,33 @@ class Turns:
         """Drop a session that has ended from memory."""
         self._journal.forget(key)
 
+    def emitter(self, lease: Lease) -> "Emitter":
+        """Return what writes the drafts of one turn."""
+        return Emitter(self, lease, self._journal.deltas())
+
     async def _play(self, lease: Lease) -> TurnWritten:
         """Write what the runtime emits; the turn always ends with an outcome."""
         try:
             turn = await self._inputs.read(self._store, lease.key, lease=lease)
             if isinstance(turn, Outcome):
-                return await self._give_up(lease, turn)
+                return await self.give_up(lease, turn)
             runtime = self._runtimes[type(turn.agent.runtime)]
             if not runtime.writes_first:
                 await self._journal.require_stored(lease)
-            deltas = self._journal.deltas()
-
-            def emit(batch: Sequence[Draft]) -> Awaitable[object]:
-                # Empty while the redaction filter holds back text that may be a secret.
-                drafts = deltas.passed(batch)
-                return self._record(lease, drafts) if drafts else _nothing()
-
-            ended = await runtime.run(turn, emit)
-            drafts = [*deltas.passed(ended.drafts), *deltas.rest()]
-            return await self._record(lease, drafts, ended.outcome)
+            emitter = self.emitter(lease)
+            ended = await runtime.run(turn, emitter.emit)
+            return await emitter.end(ended)
         except TurnPausedError as paused:
             return await self._pause(lease, paused.wait)
+        except TurnFailedError as failed:
+            return await self.give_up(lease, failed.outcome)
         # Any exception of a runtime ends its turn only, not the process or other sessions.
         except Exception as error:
             if isinstance(error, HoldfastError) and _may_pass(error):
                 raise
-            failure = self._unclassified("the turn raised")
+            failure = self.unclassified("the turn raised")
             log.exception("turn failed: %s", failure.correlation_id)
-        return await self._give_up(lease, Outcome(stop_reason=StopReason.ERROR, failure=failure))
+        return await self.give_up(lease, Outcome(stop_reason=StopReason.ERROR, failure=failure))
 
     async def _pause(self, lease: Lease, wait: Wait) -> TurnWritten:
         """Give the lease back until what the turn waits for has come, or its time is over."""
@@ -297,7 +307,7 @@ class Turns:
             self.forget(lease.key)
         return written
 
-    async def _give_up(self, lease: Lease, outcome: Outcome) -> TurnWritten:
+    async def give_up(self, lease: Lease, outcome: Outcome) -> TurnWritten:
         """End a turn that failed half-way, closing its open step and calls."""
 
         async def write(writer: SessionWriter) -> TurnWritten:
@@ -308,7 +318,7 @@ class Turns:
 
         return await self._journal.write_by_key(lease.key, write, lease=lease)
 
-    def _record(
+    def record(
         self, lease: Lease, drafts: Sequence[Draft], outcome: Outcome | None = None
     ) -> Awaitable[TurnWritten]:
         """Write a batch, and the end of the turn; return whether another turn waits."""
@@ -345,7 +355,7 @@ class Turns:
             await self._slots.tell(self._store, name, delta=-1, cause=Status.FAILED)
         return written
 
-    def _unclassified(self, what: str) -> Failure:
+    def unclassified(self, what: str) -> Failure:
         correlation_id = self._journal.new_id()
         log.error("%s: %s", what, correlation_id)
         return Failure(
@@ -359,13 +369,33 @@ async def _nothing() -> None:
     """Write nothing."""
 
 
-def begin(writer: CommitBuilder) -> None:
+class Emitter:
+    """Writes the drafts of one turn, without secrets in its deltas."""
+
+    def __init__(self, turns: Turns, lease: Lease, deltas: RedactedDeltas) -> None:
+        self._turns = turns
+        self._lease = lease
+        self._deltas = deltas
+
+    def emit(self, batch: Sequence[Draft]) -> Awaitable[object]:
+        """Commit the drafts; they are on disk when the result is awaited."""
+        # Empty while the redaction filter holds back text that may be a secret.
+        drafts = self._deltas.passed(batch)
+        return self._turns.record(self._lease, drafts) if drafts else _nothing()
+
+    async def end(self, ended: TurnEnd) -> TurnWritten:
+        """Commit the last drafts and the end of the turn."""
+        drafts = [*self._deltas.passed(ended.drafts), *self._deltas.rest()]
+        return await self._turns.record(self._lease, drafts, ended.outcome)
+
+
+def begin(writer: CommitBuilder, *, runner: str | UnsetType = UNSET) -> None:
     """Begin the waiting turn; a no-op for a turn that was interrupted by a crash."""
     head = writer.state
     # A repaired turn already has its `turn.started` event, and must have exactly one.
     if head.status is Status.RUNNING:
         return
-    at = writer.add_event(TurnStarted(), head.settled + 1)
+    at = writer.add_event(TurnStarted(runner=runner), head.settled + 1)
     writer.update(
         status=transition(head.status, Verb.BEGIN),
         began=writer.state.events,

@@ -72,7 +72,7 @@ class FunctionTools:
             return None
         made = self._made.get(function)
         if made is None:
-            made = self._made[function] = _tool(function, self._registry.runner)
+            made = self._made[function] = function_tool(function, self._registry.runner)
         return made
 
     def offers(self, workspace: ToolWorkspace) -> tuple[LlmTool, ...]:
@@ -85,7 +85,9 @@ class FunctionTools:
         )
 
 
-def _tool(function: Tool[..., Any], runner: FunctionRunner) -> FunctionTool:
+def function_tool(function: Tool[..., Any], runner: FunctionRunner) -> FunctionTool:
+    """Return a function as a tool of a toolbox."""
+
     async def plan(_: ToolWorkspace, arguments: FunctionArguments) -> CallPlan:
         return await _plan(function, runner, arguments)
 

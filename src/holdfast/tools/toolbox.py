@@ -223,6 +223,16 @@ class LocalToolbox:
         )
 
 
+class OwnFunction(LocalToolbox):
+    """One function that a loop of the user calls; naming it in the program grants it."""
+
+    def __init__(self, tool: FunctionTool, scrubber: Callable[[], Scrubber]) -> None:
+        super().__init__((tool,), scrubber=scrubber)
+
+    def _is_granted(self, _: ToolWorkspace, name: str) -> bool:
+        return name in self._tools
+
+
 def _has_servers(workspace: ToolWorkspace) -> bool:
     return bool(workspace.servers or workspace.session_servers)
 

@@ -15,6 +15,7 @@ from holdfast.domain.agents import (
     Agent,
     AgentStatus,
     LlmRuntime,
+    LoopRuntime,
     Memory,
     ModelChoice,
     ReasoningEffort,
@@ -58,6 +59,12 @@ class LlmRuntimeForm(
     memory: Memory | None = None
 
 
+class LoopRuntimeForm(Struct, frozen=True, forbid_unknown_fields=True, tag="loop", kw_only=True):
+    """A Python function that runs the turns, by the name under which a process registers it."""
+
+    name: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
+
+
 class AcpRuntimeForm(Struct, frozen=True, forbid_unknown_fields=True, tag="acp", kw_only=True):
     """An external program that speaks the Agent Client Protocol.
 
@@ -88,7 +95,7 @@ class ToolShape(Struct, frozen=True, kw_only=True):
     approval: Literal["ask", "deny"] | None = None
 
 
-RuntimeForm = LlmRuntimeForm | AcpRuntimeForm
+RuntimeForm = LlmRuntimeForm | AcpRuntimeForm | LoopRuntimeForm
 ToolObject = Annotated[
     dict[str, Any],
     Meta(
@@ -276,7 +283,7 @@ def changed_fields(body: AgentPatch, runtime: Runtime) -> dict[str, Any]:
 def _runtime_fields(body: AgentPatch, runtime: Runtime) -> dict[str, Any]:
     """Return the new runtime and models; the wire has some runtime fields beside `runtime`."""
     wanted = runtime if isinstance(body.runtime, UnsetType) else _runtime_of(body.runtime, runtime)
-    if isinstance(wanted, AcpRuntime):
+    if not isinstance(wanted, LlmRuntime):
         _require_no_model(body)
         return {} if wanted == runtime else {"runtime": wanted}
     for name in ("temperature", "max_tokens"):
@@ -311,6 +318,8 @@ def _require_no_model(body: AgentPatch) -> None:
 def _runtime_of(form: RuntimeForm, before: Runtime) -> Runtime:
     if isinstance(form, AcpRuntimeForm):
         return AcpRuntime(**msgspec.structs.asdict(form))
+    if isinstance(form, LoopRuntimeForm):
+        return LoopRuntime(name=form.name)
     own = before if isinstance(before, LlmRuntime) else LlmRuntime()
     return msgspec.structs.replace(own, **msgspec.structs.asdict(form))
 
@@ -320,6 +329,8 @@ def _runtime_form(runtime: Runtime) -> RuntimeForm:
         return LlmRuntimeForm(
             reasoning_effort=runtime.reasoning_effort, retry=runtime.retry, memory=runtime.memory
         )
+    if isinstance(runtime, LoopRuntime):
+        return LoopRuntimeForm(name=runtime.name)
     return AcpRuntimeForm(**msgspec.structs.asdict(runtime))
 
 
@@ -393,6 +404,8 @@ def agent_changes(fields: Mapping[str, Any]) -> dict[str, Any]:
     runtime = fields.get("runtime")
     if isinstance(runtime, AcpRuntime):
         sent["runtime"] = AcpRuntimeForm(**asdict(runtime))
+    if isinstance(runtime, LoopRuntime):
+        sent["runtime"] = LoopRuntimeForm(name=runtime.name)
     if isinstance(runtime, LlmRuntime):
         if any(each.max_attempts not in _DEFAULT_ATTEMPTS for each in runtime.models):
             raise _local_field("fallback_chain.max_attempts")
@@ -453,6 +466,8 @@ def _extra_of(form: AgentForm) -> dict[str, Any]:
 def _agent_runtime_of(form: AgentForm) -> Runtime:
     if isinstance(form.runtime, AcpRuntimeForm):
         return AcpRuntime(**asdict(form.runtime))
+    if isinstance(form.runtime, LoopRuntimeForm):
+        return LoopRuntime(name=form.runtime.name)
     first = () if form.default_model_id is None else (form.default_model_id,)
     ids = (*first, *form.fallback_model_ids)
     sent = form.max_attempts

@@ -15,8 +15,10 @@ from holdfast.domain.agents import (
     Agent,
     AgentOverrides,
     LlmRuntime,
+    LoopRuntime,
     ModelChoice,
     Retry,
+    Runtime,
 )
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.costs import CostSum
@@ -190,8 +192,11 @@ class SessionAgentForm(Struct, frozen=True, kw_only=True):
     slug: Annotated[str, Meta(description="The agent's slug.")]
     name: Annotated[str, Meta(description="The agent's display name.")]
     runtime: Annotated[
-        Literal["llm", "acp"],
-        Meta(description="llm for Holdfast's own loop, acp for an external program."),
+        Literal["llm", "acp", "loop"],
+        Meta(
+            description="llm for Holdfast's own loop, acp for an external program, loop for a "
+            "Python function."
+        ),
     ]
     model_ids: Annotated[tuple[Uuid, ...], Meta(description="The models, in order of preference.")]
     output_schema: (
@@ -442,12 +447,19 @@ def status_filters(words: str | None) -> tuple[StatusFilter, ...]:
     )
 
 
+_KINDS: Final[Mapping[type[Runtime], Literal["llm", "acp", "loop"]]] = {
+    LlmRuntime: "llm",
+    AcpRuntime: "acp",
+    LoopRuntime: "loop",
+}
+
+
 def _agent_form(agent: Agent) -> SessionAgentForm:
     chain = agent.runtime.models if isinstance(agent.runtime, LlmRuntime) else ()
     return SessionAgentForm(
         slug=agent.slug,
         name=agent.name,
-        runtime="llm" if isinstance(agent.runtime, LlmRuntime) else "acp",
+        runtime=_KINDS[type(agent.runtime)],
         model_ids=tuple(each.model_id for each in chain),
         output_schema=agent.extra.get("output_schema", UNSET),
     )
@@ -569,6 +581,13 @@ def _program_of(form: ProgramForm | UnsetType) -> ProcessRecord | None:
     return ProcessRecord(state=form.state, exit=end)
 
 
+def _runtime_of(shown: SessionAgentForm, chain: tuple[ModelChoice, ...]) -> Runtime:
+    if shown.runtime == "loop":
+        return LoopRuntime(name=shown.slug)
+    # The command is not in the form; only the kind of runtime is.
+    return LlmRuntime(models=chain) if shown.runtime == "llm" else AcpRuntime(command="-")
+
+
 def _snapshot_of(form: SessionForm) -> Agent:
     shown = form.agent
     chain = tuple(ModelChoice(model_id=ModelId(each)) for each in shown.model_ids)
@@ -578,8 +597,7 @@ def _snapshot_of(form: SessionForm) -> Agent:
         slug=shown.slug,
         name=shown.name,
         system_prompt="",
-        # The command is not in the form; only the kind of runtime is.
-        runtime=LlmRuntime(models=chain) if shown.runtime == "llm" else AcpRuntime(command="-"),
+        runtime=_runtime_of(shown, chain),
         extra={} if shown.output_schema is UNSET else {"output_schema": shown.output_schema},
         created_at=parse_time(form.created_at),
         updated_at=parse_time(form.created_at),

@@ -20,6 +20,7 @@ from holdfast.domain.messages import (
     Reasoning,
     ResultStatus,
     Role,
+    Step,
     Text,
     ToolCall,
     ToolResult,
@@ -27,7 +28,7 @@ from holdfast.domain.messages import (
 from holdfast.domain.sessions import Session
 from holdfast.domain.time import format_iso8601, milliseconds
 from holdfast.domain.tools import NARROWEST, Grant, ResultCode, narrowest_tier
-from holdfast.domain.turns import Turn, turns
+from holdfast.domain.turns import TurnRows, turns
 from holdfast.workflows.model import (
     EXPORT_KEY,
     GRANTS,
@@ -82,7 +83,7 @@ def _content(row: Message) -> list[Form]:
 
 def _part(part: Part) -> Form:
     match part:
-        case Text() | Notice() | Compaction() | Plan():
+        case Text() | Notice() | Compaction() | Plan() | Step():
             return _text(_words(part))
         case Reasoning():
             return {"type": "reasoning", "text": part.text}
@@ -99,7 +100,9 @@ def _part(part: Part) -> Form:
             assert_never(part)
 
 
-def _words(part: Text | Notice | Compaction | Plan) -> str:
+def _words(part: Text | Notice | Compaction | Plan | Step) -> str:
+    if isinstance(part, Step):
+        return f"Step {part.name}: {part.status}"
     if isinstance(part, Plan):
         return "\n".join(f"- {step.text} ({step.status})" for step in part.steps)
     return part.summary if isinstance(part, Compaction) else part.text
@@ -214,7 +217,7 @@ def _end(kind: NodeType) -> Form:
     return {"id": kind.value, "type": kind.value}
 
 
-def _node(number: int, turn: Turn, session: Session) -> Form:
+def _node(number: int, turn: TurnRows, session: Session) -> Form:
     return _metadata_text(
         {
             "id": f"turn-{number}",
@@ -226,7 +229,7 @@ def _node(number: int, turn: Turn, session: Session) -> Form:
     )
 
 
-def _prompt(turn: Turn) -> str:
+def _prompt(turn: TurnRows) -> str:
     rows = [
         "\n\n".join(part.text for part in row.parts if isinstance(part, Text))
         for row in turn.messages
@@ -235,7 +238,7 @@ def _prompt(turn: Turn) -> str:
     return "\n\n".join(filter(None, rows))
 
 
-def _tools(turn: Turn) -> list[str]:
+def _tools(turn: TurnRows) -> list[str]:
     """Return the tools of a turn in the order of their first use."""
     parts = [part for row in turn.messages for part in row.parts]
     refused = {

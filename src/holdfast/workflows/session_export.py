@@ -24,6 +24,7 @@ from holdfast.domain.messages import (
     Plan,
     Reasoning,
     Role,
+    Step,
     Text,
     ToolCall,
     ToolResult,
@@ -347,6 +348,8 @@ def _paragraph(part: Part) -> str:
         case Output():
             # The text beside it contains the value.
             markdown = ""
+        case Step():
+            markdown = f"Step `{part.name}`: {part.status}"
         case Compaction():
             markdown = f"Summary of messages 1 to {part.dropped_through}:\n\n{part.summary}"
         case _:

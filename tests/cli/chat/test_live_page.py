@@ -10,7 +10,7 @@ from holdfast.cli.options import GlobalOptions
 from holdfast.cli.output import Printer
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import Role
-from holdfast.domain.turns import Turn
+from holdfast.domain.turns import TurnRows
 from tests.builders import a_message, a_tool_call
 
 pytestmark = pytest.mark.anyio
@@ -174,7 +174,7 @@ async def test_the_past_looks_as_it_did_then() -> None:
         a_message("It is **bold**.\n\n- one", role=Role.ASSISTANT, turn=1),
     )
 
-    page.past(Turn(number=1, messages=rows))
+    page.past(TurnRows(number=1, messages=rows))
 
     assert paper.written == (
         "\x1b[1m> look at `a`\x1b[0m\n\n"

@@ -29,7 +29,7 @@ from holdfast.domain.messages import (
     ToolCall,
     ToolResult,
 )
-from holdfast.domain.turns import Turn, turns
+from holdfast.domain.turns import TurnRows, turns
 from holdfast.ports.tools import OutputStore
 
 TRANSCRIPT_LONGEST: Final = 100_000
@@ -71,7 +71,7 @@ def _newest_turns(texts: Sequence[str], room: int) -> list[str]:
     return [f"[… {missing} earlier turns are left out …]", *kept] if missing else kept
 
 
-def _turn_lines(turn: Turn) -> Iterator[str]:
+def _turn_lines(turn: TurnRows) -> Iterator[str]:
     results = {
         part.call_id: part
         for row in turn.messages

@@ -15,7 +15,7 @@ from holdfast.cli.terminal import can_redraw, is_colored, size_of_screen
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import Message, Role
 from holdfast.domain.text import clean, one_line
-from holdfast.domain.turns import Turn
+from holdfast.domain.turns import TurnRows
 
 if TYPE_CHECKING:
     from prompt_toolkit.application import Application
@@ -195,7 +195,7 @@ class LivePage:
         for message in due:
             self._write_user(message)
 
-    def past(self, turn: Turn) -> None:
+    def past(self, turn: TurnRows) -> None:
         """Write an earlier turn as it was shown then."""
         for message in turn.messages:
             if message.role is Role.USER:

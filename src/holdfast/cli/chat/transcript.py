@@ -15,7 +15,7 @@ from holdfast.domain.messages import (
     ToolResult,
 )
 from holdfast.domain.text import one_line
-from holdfast.domain.turns import Turn, turns
+from holdfast.domain.turns import TurnRows, turns
 
 if TYPE_CHECKING:
     from holdfast.api import Holdfast
@@ -54,12 +54,12 @@ def part_text(part: Part) -> str:
             return ""
 
 
-def lines_of_turns(past: Sequence[Turn]) -> list[str]:
+def lines_of_turns(past: Sequence[TurnRows]) -> list[str]:
     """Return turns for people, a blank line after each."""
     return [line for turn in past for line in (*_rows(turn), "")]
 
 
-async def last_turns(holdfast: "Holdfast", session: "Session", most: int | None) -> list[Turn]:
+async def last_turns(holdfast: "Holdfast", session: "Session", most: int | None) -> list[TurnRows]:
     """Return the last turns of a session, or all; rows are read backwards, page by page."""
     rows: list[Message] = []
     before = session.message_count + 1
@@ -77,7 +77,7 @@ async def last_turns(holdfast: "Holdfast", session: "Session", most: int | None)
     return found if most is None else found[-most:]
 
 
-def _rows(turn: Turn) -> list[str]:
+def _rows(turn: TurnRows) -> list[str]:
     return [line for message in turn.messages for line in lines_of(message)]
 
 

@@ -19,7 +19,7 @@ from holdfast.cli.connect import connect, open_local
 from holdfast.cli.options import LIMIT_MOST, AgentRef, Paging, flag, option
 from holdfast.cli.output import Printer, local_time
 from holdfast.cli.workspace import absolute_path, working_dir
-from holdfast.domain.agents import SCHEMA_KEYS, AcpRuntime, Agent, AgentStatus, LlmRuntime
+from holdfast.domain.agents import SCHEMA_KEYS, AcpRuntime, Agent, AgentStatus, LlmRuntime, Runtime
 from holdfast.domain.errors import Code, Invalid, Unavailable
 from holdfast.domain.ids import slug_of
 from holdfast.domain.tools import Grant, ToolSpec, require_tools
@@ -345,7 +345,7 @@ class AgentOptions:
         option("FILE", "A JSON Schema that the final answer must match; '' removes it."),
     ] = None
 
-    def runtime(self, before: AcpRuntime | LlmRuntime) -> dict[str, Any]:
+    def runtime(self, before: Runtime) -> dict[str, Any]:
         """Return the runtime with the given settings; empty if there are none."""
         settings = {"temperature": self.temperature, "max_tokens": self.max_tokens}
         given = {name: value for name, value in settings.items() if value is not None}
@@ -484,7 +484,7 @@ def _print(printer: Printer, agent: Agent, models: dict[Any, str]) -> None:
     # An external agent chooses its own models.
     chain = runtime.models if isinstance(runtime, LlmRuntime) else ()
     program = (
-        None if isinstance(runtime, LlmRuntime) else shlex.join([runtime.command, *runtime.args])
+        shlex.join([runtime.command, *runtime.args]) if isinstance(runtime, AcpRuntime) else None
     )
     facts: dict[str, object] = {
         "slug": agent.slug,

@@ -171,6 +171,10 @@ SELECT 'the program of session ' || s.id, g.body, g.checksum
 SELECT 'the wait of session ' || s.id, w.body, w.checksum
   FROM waits w
   JOIN sessions s ON s.key = w.session_key
+ UNION ALL
+SELECT 'the held turn of session ' || s.id, h.body, h.checksum
+  FROM held_turns h
+  JOIN sessions s ON s.key = h.session_key
 """
 STRAYS = """
 -- Tables with rows of sessions that are not there; no foreign key guards them.

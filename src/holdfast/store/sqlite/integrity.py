@@ -110,6 +110,12 @@ SELECT reason, body, checksum
   FROM waits
 """
 
+HELD_TURNS = """
+-- Which turns are said to be held, and what their rows say themselves.
+SELECT turn, body, checksum
+  FROM held_turns
+"""
+
 # Rules between rows; each names the table whose answers depend on the rule.
 _RULES: Final = (("sessions", UNOPENED), ("sessions", ASTRAY), ("calls", LEFT_BEHIND))
 # Path of each indexed column inside the body.
@@ -120,6 +126,7 @@ _FILED: Final = (
     ("tokens", TOKENS, ("id", "owner", "kind")),
     ("programs", PROGRAMS, ("state",)),
     ("waits", WAITS, ("reason",)),
+    ("held_turns", HELD_TURNS, ("turn",)),
 )
 # The check takes about 2 ms per MiB: above this size, skip the growing tables at start.
 WHOLE_MOST: Final = 128 << 20

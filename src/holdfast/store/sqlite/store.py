@@ -26,6 +26,7 @@ from holdfast.store.calls import CallRows
 from holdfast.store.costs import CostRows
 from holdfast.store.database import Database
 from holdfast.store.events import EventRows
+from holdfast.store.held_turns import HeldTurnRows
 from holdfast.store.media import MediaRows
 from holdfast.store.messages import MessageRows
 from holdfast.store.models import ModelRows
@@ -80,6 +81,7 @@ class Tables:
         self.programs = AgentProcessRows(database)
         self.tokens = TokenRows(database)
         self.waits = WaitRows(database)
+        self.held_turns = HeldTurnRows(database)
         self.zones = ZoneTables(database)
         self.observations = ObservationTables(database)
         self.projections = SnapshotTables(database)

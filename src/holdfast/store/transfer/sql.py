@@ -24,6 +24,7 @@ TABLES: Final = {
     "programs": "session_key",
     "forgotten": "session_key",
     "waits": "session_key",
+    "held_turns": "session_key",
     "zone_files": "key",
     "zone_parts": "key",
     "desks": "owner, zone",

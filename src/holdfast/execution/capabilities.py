@@ -1,0 +1,65 @@
+"""What this process can run that not every process can, and the paused turns that wait for it."""
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from holdfast.domain.errors import HoldfastError
+from holdfast.domain.ids import Owner, SessionKey
+from holdfast.domain.waits import Wait, WaitReason
+from holdfast.ports.runtime import Coordinator
+from holdfast.ports.store import Store
+from holdfast.ports.system import Clock
+from holdfast.services.background_tasks import rest
+from holdfast.services.journal import Journal, SessionWriter, continue_turn
+
+log = logging.getLogger(__name__)
+
+_REASONS: Final = (WaitReason.TOOL, WaitReason.RUNTIME)
+# Another process may pause a turn at any time, and does not know who has what it lacks.
+_LOOK_SECONDS: Final = 1.0
+
+
+class Capabilities:
+    """The capabilities that this process has registered, for sessions of one owner."""
+
+    def __init__(
+        self, store: Store, journal: Journal, coordinator: Coordinator, clock: Clock, owner: Owner
+    ) -> None:
+        self._store = store
+        self._journal = journal
+        self._coordinator = coordinator
+        self._clock = clock
+        self._owner = owner
+        self._names: set[str] = set()
+
+    def add(self, names: Iterable[str]) -> None:
+        """Register capabilities, and continue the turns that wait for them, now and later."""
+        is_first = not self._names
+        self._names.update(names)
+        if is_first and self._names:
+            self._coordinator.start(self._look_for_ever())
+
+    async def _look_for_ever(self) -> None:
+        while True:
+            try:
+                await self.continue_turns()
+            except HoldfastError as error:
+                log.warning("waiting turns could not be looked up: %s", error.message)
+            await rest(_LOOK_SECONDS)
+
+    async def continue_turns(self) -> None:
+        """Continue the paused turns that wait for nothing but what this process has."""
+        for key, wait in await self._store.read(lambda tx: tx.waits.paused(_REASONS)):
+            if self._names.issuperset(wait.needs) and await self._continue(key, wait):
+                self._coordinator.wake(key)
+
+    async def _continue(self, key: SessionKey, wait: Wait) -> bool:
+        async def write(writer: SessionWriter) -> bool:
+            # Functions of a program act for the owner that it was opened for.
+            if writer.state.owner != self._owner:
+                return False
+            continue_turn(writer, wait.reason, self._clock)
+            return True
+
+        return await self._journal.write_by_key(key, write)

@@ -1,0 +1,212 @@
+"""Turns that a program runs with a loop of its own, between entering and leaving a block.
+
+The lease is that of every turn; no other process answers the message meanwhile.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.domain.drafts import Outcome
+from holdfast.domain.errors import Code, Conflict, HoldfastError, LimitReached
+from holdfast.domain.events import Failure, FailureCode
+from holdfast.domain.ids import Owner, SessionId
+from holdfast.domain.leases import Lease
+from holdfast.domain.messages import Part
+from holdfast.domain.sessions import OnBusy, StopReason, has_waiting_turn
+from holdfast.domain.turns import HeldTurn, ResumePolicy
+from holdfast.execution.coordinator import LocalCoordinator
+from holdfast.loops.turn import LoopParts, LoopTurn
+from holdfast.ports.runtime import TurnInput
+from holdfast.ports.store import Store
+from holdfast.ports.system import Doorbell
+from holdfast.services.journal import Journal, SessionWriter, find_session_state
+from holdfast.services.leases import Leases
+from holdfast.services.messages import user_draft
+from holdfast.services.session_lifecycle import admit
+from holdfast.services.turns import TurnInputs, Turns
+
+# Seconds between two looks at a session whose turn runs in another process.
+_LOOK_SECONDS = 1.0
+
+
+class TurnAborted(Exception):  # noqa: N818 — an outcome of the turn
+    """The turn was interrupted, and is ended in the store."""
+
+
+class Hold(Struct, frozen=True, kw_only=True):
+    """How a program wants to hold a turn."""
+
+    id: str | None = None
+    wait: bool = False
+    resume: ResumePolicy = ResumePolicy.REPLAY
+    within: float | None = 600
+    max_calls: int = 1_000
+
+
+class HeldTurns:
+    """Claims sessions for the loops of this program."""
+
+    def __init__(
+        self,
+        store: Store,
+        journal: Journal,
+        *,
+        leases: Leases,
+        doorbell: Doorbell,
+        turns: Turns,
+        inputs: TurnInputs,
+        coordinator: LocalCoordinator,
+        parts: Callable[[], LoopParts],
+    ) -> None:
+        self._store = store
+        self._journal = journal
+        self._leases = leases
+        self._doorbell = doorbell
+        self._turns = turns
+        self._inputs = inputs
+        self._coordinator = coordinator
+        self._parts = parts
+
+    @asynccontextmanager
+    async def hold(
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        content: str | tuple[Part, ...] | None,
+        wanted: Hold,
+    ) -> AsyncIterator[LoopTurn]:
+        """Begin a turn with a message, or enter one that waits; leaving the block ends it."""
+        lease, held = await self._claim_when_free(owner, session_id, content, wanted)
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 — this is a coroutine
+        self._coordinator.hold(lease, task)
+        try:
+            turn_input = await self._inputs.read(self._store, lease.key, lease=lease)
+            if isinstance(turn_input, Outcome):
+                await self._turns.give_up(lease, turn_input)
+                text = turn_input.failure.message if turn_input.failure else "A limit was reached."
+                raise LimitReached(Code.TURN_ENTRY_LIMIT, text)
+            async with self._ended(lease, turn_input, held, wanted) as turn:
+                yield turn
+        except asyncio.CancelledError:
+            if self._coordinator.holds(lease):
+                # Cancelled from outside: the turn must not stay open in a living process.
+                await asyncio.shield(self._turns.give_up(lease, _ABORTED))
+                raise
+            # Interrupted: the cancellation was only the way to stop this task.
+            if task.uncancel() > 0:
+                raise
+            raise await self._why_stopped(lease, held) from None
+        except (SystemExit, KeyboardInterrupt):
+            # The program ends; its next run continues the turn.
+            await self._leases.release(lease)
+            raise
+        finally:
+            self._coordinator.let_go(lease)
+
+    @asynccontextmanager
+    async def _ended(
+        self, lease: Lease, turn_input: TurnInput, held: HeldTurn, wanted: Hold
+    ) -> AsyncIterator[LoopTurn]:
+        emitter = self._turns.emitter(lease)
+        turn = LoopTurn(
+            turn_input,
+            emitter.emit,
+            self._parts(),
+            resume=held.resume,
+            attempt=held.attempt,
+            max_calls=wanted.max_calls,
+        )
+        try:
+            yield turn
+        except Exception as error:
+            if not (isinstance(error, HoldfastError) and error.code is Code.LEASE_LOST):
+                await self._turns.give_up(lease, failure_of(error))
+            raise
+        await emitter.end(await turn.finish())
+
+    async def _claim_when_free(
+        self, owner: Owner, session_id: SessionId, content: Any, wanted: Hold
+    ) -> tuple[Lease, HeldTurn]:
+        while True:
+            try:
+                return await self._claim(owner, session_id, content, wanted)
+            except Conflict as error:
+                if error.code is not Code.TURN_RUNNING or not wanted.wait:
+                    raise
+            head = await self._store.read(lambda tx: find_session_state(tx, owner, session_id))
+            bell = self._doorbell.listen(head.key)
+            try:
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await bell.rung()
+            except TimeoutError:
+                continue
+
+    async def _claim(
+        self, owner: Owner, session_id: SessionId, content: Any, wanted: Hold
+    ) -> tuple[Lease, HeldTurn]:
+        draft = None if content is None else user_draft(content, wanted.id)
+
+        async def write(writer: SessionWriter) -> tuple[Lease | None, HeldTurn]:
+            if draft is not None:
+                admitted = await admit(writer, draft, OnBusy.REJECT)
+                turn = admitted.made.thing.turn
+            else:
+                turn = writer.state.settled + 1
+                if not has_waiting_turn(writer.state):
+                    raise Conflict(
+                        Code.NOTHING_WAITS, "No message waits in the session; pass a message."
+                    )
+            if turn <= writer.state.settled:
+                raise _ended_before(writer.state.last_stop)
+            if turn > writer.state.settled + 1:
+                raise Conflict(
+                    Code.TURN_RUNNING, "Another turn runs before the one of the message."
+                )
+            before = await writer.tx.held_turns.of(writer.state.key, turn)
+            held = HeldTurn(
+                turn=turn,
+                resume=before.resume if before else wanted.resume,
+                within=wanted.within,
+                attempt=before.attempt + 1 if before else 1,
+            )
+            return await self._leases.hold(writer, held, is_back=before is not None), held
+
+        lease, held = await self._journal.write(owner, session_id, write)
+        if lease is None:
+            raise _ended_before(StopReason.INTERRUPTED)
+        return lease, held
+
+    async def _why_stopped(self, lease: Lease, held: HeldTurn) -> Exception:
+        head = await self._store.read(lambda tx: tx.sessions.head_by_key(lease.key))
+        if head is None or head.settled >= held.turn:
+            return TurnAborted("The turn was interrupted.")
+        return Conflict(Code.LEASE_LOST, "Another process holds the turn now.")
+
+
+_ABORTED = Outcome(stop_reason=StopReason.ABORTED)
+
+
+def failure_of(error: Exception) -> Outcome:
+    """Return how a turn ends whose loop raised; the text of the exception is not shown."""
+    if isinstance(error, HoldfastError) and error.code is Code.REPLAY_MISMATCH:
+        failure = Failure(code=FailureCode.REPLAY_MISMATCH, message=error.message)
+    elif isinstance(error, HoldfastError) and error.code is Code.TURN_ENTRY_LIMIT:
+        failure = Failure(code=FailureCode.TURN_LIMIT, message=error.message)
+        return Outcome(stop_reason=StopReason.TURN_LIMIT, failure=failure)
+    else:
+        text = f"The loop failed with {type(error).__name__}."
+        failure = Failure(code=FailureCode.LOOP_FAILED, message=text)
+    return Outcome(stop_reason=StopReason.ERROR, failure=failure)
+
+
+def _ended_before(stop: StopReason | None) -> Conflict:
+    return Conflict(
+        Code.TURN_ENDED,
+        "The turn of this message has ended; settle its unknown calls, or send another message.",
+        {"stop_reason": stop},
+    )

@@ -1,0 +1,104 @@
+"""Loops that this process has registered, as the runtime of their agents.
+
+A turn of a loop that is not registered here is paused until a process that has it runs it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.domain.agents import LoopRuntime
+from holdfast.domain.drafts import Draft
+from holdfast.domain.errors import Code, Conflict, Invalid
+from holdfast.domain.turns import ResumePolicy
+from holdfast.domain.waits import Wait, WaitReason
+from holdfast.loops.held_turns import failure_of
+from holdfast.loops.turn import LoopParts, LoopTurn
+from holdfast.ports.runtime import (
+    Emit,
+    TurnEnd,
+    TurnFailedError,
+    TurnInput,
+    TurnPausedError,
+)
+
+log = logging.getLogger(__name__)
+LoopFunction = Callable[[Any], Awaitable[str | None]]
+
+
+class Loop(Struct, frozen=True, kw_only=True):
+    """A function that runs the turns of an agent, and what it does after a crash."""
+
+    name: str
+    function: LoopFunction
+    resume: ResumePolicy = ResumePolicy.REPLAY
+    version: str = ""
+    concurrency: int = 64
+
+
+class Loops:
+    """Implements the `Runtime` port for agents that are functions of this process."""
+
+    # The function may act before its first draft.
+    writes_first = False
+
+    def __init__(self, parts: Callable[[], LoopParts]) -> None:
+        self._parts = parts
+        self._loops: dict[str, Loop] = {}
+        self._limits: dict[str, asyncio.Semaphore] = {}
+
+    def add(self, loop: Loop) -> bool:
+        """Register a loop; `False` if it is already, and another one of its name is refused."""
+        known = self._loops.get(loop.name)
+        if known is not None:
+            if known == loop:
+                return False
+            raise Conflict(
+                Code.SLUG_TAKEN, f"Another loop is registered as {loop.name}; choose another name."
+            )
+        self._loops[loop.name] = loop
+        self._limits[loop.name] = asyncio.Semaphore(loop.concurrency)
+        return True
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The registered loops."""
+        return frozenset(self._loops)
+
+    async def run(self, turn: TurnInput, emit: Emit) -> TurnEnd:
+        """Run the turn with the function of its agent."""
+        runtime = turn.agent.runtime
+        loop = self._loops.get(runtime.name) if isinstance(runtime, LoopRuntime) else None
+        if loop is None:
+            raise TurnPausedError(_wait_for(turn.agent.slug))
+        async with self._limits[loop.name]:
+            own = LoopTurn(turn, emit, self._parts(), resume=loop.resume)
+            try:
+                text = await loop.function(own)
+                return await own.finish(text)
+            except Exception as error:
+                log.exception("the loop %s failed", loop.name)
+                raise TurnFailedError(failure_of(error)) from error
+
+    async def compact(self, turn: TurnInput) -> Sequence[Draft]:
+        """Refuse: the function decides what its model sees."""
+        raise Invalid(
+            Code.OPTION_NOT_OFFERED,
+            f"{turn.agent.name} is a function, which decides itself what its model sees.",
+        )
+
+
+def need_of(name: str) -> str:
+    """Return the capability that a process needs to run a loop."""
+    return f"runtime:{name}"
+
+
+def _wait_for(name: str) -> Wait:
+    return Wait(
+        reason=WaitReason.RUNTIME,
+        text=f"The turn waits for a process that has the loop {name}.",
+        needs=(need_of(name),),
+    )

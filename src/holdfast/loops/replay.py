@@ -1,0 +1,126 @@
+"""RecordedEntries entries of a loop's turn, and how a loop that runs again is matched with them.
+
+An entry is a call or a step. Its position is the path of its branch and its number there; a loop
+that runs again must ask for the same entries at the same positions.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.calls import Call, CallState
+from holdfast.domain.errors import Code, Conflict
+from holdfast.domain.ids import CallId
+from holdfast.domain.messages import Message, Role, Step, ToolCall, ToolResult
+
+EntryKind = Literal["call", "step"]
+
+
+class Position(Struct, frozen=True):
+    """A place in a turn: the names of nested branches, and a number in the innermost one."""
+
+    path: tuple[str, ...]
+    number: int
+
+    def __str__(self) -> str:
+        return "/".join((*self.path, str(self.number)))
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """A recorded call or step; a call without a result is open."""
+
+    kind: EntryKind
+    name: str
+    digest: str
+    result: ToolResult | Step | None = None
+    call: Call | None = None
+
+
+class RecordedEntries:
+    """The entries of a turn that were recorded before the loop was run again."""
+
+    def __init__(self, turn: int, rows: Iterable[Message], calls: Iterable[Call]) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._reached: set[str] = set()
+        # Rows of the assistant are matched by their order alone.
+        self.said: list[Message] = []
+        known = {call.id: call for call in calls}
+        answers: dict[CallId, ToolResult] = {}
+        asked: list[ToolCall] = []
+        for row in rows:
+            if row.role is Role.ASSISTANT:
+                self.said.append(row)
+            for part in row.parts:
+                match part:
+                    case ToolCall():
+                        asked.append(part)
+                    case ToolResult():
+                        answers[part.call_id] = part
+                    case Step():
+                        self._entries[part.position] = Entry(
+                            kind="step", name=part.name, digest=part.digest, result=part
+                        )
+                    case _:
+                        pass
+        for part in asked:
+            self._entries[part.id] = Entry(
+                kind="call",
+                name=part.name,
+                digest=digest_of(part.arguments),
+                result=answers.get(part.id),
+                call=known.get(part.id),
+            )
+
+    def find(
+        self, key: str, place: Position, kind: EntryKind, name: str, digest: str
+    ) -> Entry | None:
+        """Return what is recorded at a position, or refuse a loop that asks for something else."""
+        found = self._entries.get(key)
+        if found is None:
+            return None
+        self._reached.add(key)
+        if (found.kind, found.name, found.digest) != (kind, name, digest):
+            raise Conflict(
+                Code.REPLAY_MISMATCH,
+                f"At {place} of the turn the {found.kind} {found.name} is recorded, and the loop "
+                f"now asks for the {kind} {name}{_difference(found, name)}. What decides the next "
+                "call must come from arguments, turn.messages, calls and steps.",
+                {
+                    "position": str(place),
+                    "recorded": {"name": found.name, "digest": found.digest},
+                    "asked": {"name": name, "digest": digest},
+                },
+            )
+        return found
+
+    def leftovers(self) -> list[str]:
+        """Return the names of the entries that the loop did not ask for again."""
+        return [entry.name for key, entry in self._entries.items() if key not in self._reached]
+
+
+def _difference(found: Entry, name: str) -> str:
+    return " with other arguments" if found.name == name else ""
+
+
+_CANONICAL: Final = msgspec.json.Encoder(order="sorted")
+
+
+def digest_of(arguments: Any) -> str:
+    """Return the digest of arguments, independent of the order of their keys."""
+    return hashlib.sha256(_CANONICAL.encode(arguments)).hexdigest()
+
+
+def call_id_of(turn: int, place: Position) -> CallId:
+    """Return the id of the call at a position; every run of the loop computes the same one."""
+    branch = hashlib.sha256("/".join(place.path).encode()).hexdigest()[:12] if place.path else ""
+    return CallId("_".join(filter(None, (f"turn{turn}", branch, str(place.number)))))
+
+
+def is_done(entry: Entry) -> bool:
+    """Return whether an entry has its outcome; an unknown one has it, too."""
+    return entry.result is not None and (
+        entry.call is None or entry.call.state not in {CallState.INTENDED, CallState.STARTED}
+    )

@@ -1,0 +1,506 @@
+"""A turn that a Python function of the user runs: what it may do, recorded and replayed.
+
+Every entry is on disk before its caller goes on. A function that runs again after a crash gets the
+recorded outcomes instead of running the calls a second time (`replay.py`).
+"""
+
+import asyncio
+import inspect
+import random
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TypeVar, overload
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.domain.calls import Call, call_key
+from holdfast.domain.costs import Usage, price
+from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome, notice_draft
+from holdfast.domain.errors import Code, Invalid, LimitReached
+from holdfast.domain.events import Channel, StepDelta, StepEnded, StepStarted
+from holdfast.domain.ids import CallId, MessageId, SessionId
+from holdfast.domain.messages import (
+    Message,
+    NoticeCode,
+    Part,
+    ResultStatus,
+    Role,
+    Step,
+    Text,
+    ToolCall,
+    ToolError,
+    ToolResult,
+    require_content,
+)
+from holdfast.domain.models import Model
+from holdfast.domain.sessions import Session, StopReason
+from holdfast.domain.tools import Effect, ResultCode
+from holdfast.domain.turns import ResumePolicy
+from holdfast.engine.tool_calls import answer, dispatch
+from holdfast.engine.turn_state import TurnState
+from holdfast.functions.context import OutcomeUnknown, ToolFailed
+from holdfast.functions.results import UnrecordableError, plain
+from holdfast.functions.tool import ApprovalRule, UntypedTool
+from holdfast.loops.replay import Position, RecordedEntries, call_id_of, digest_of
+from holdfast.ports.runtime import Emit, TurnEnd, TurnInput
+from holdfast.ports.tools import CallOutcome, Toolbox
+
+T = TypeVar("T")
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.:/-]{0,63}")
+_BRANCH: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+# Set while a function of an entry runs: an entry inside it would be hidden from a replay.
+_inside: ContextVar[bool] = ContextVar("holdfast_inside_an_entry", default=False)
+
+
+class CallDenied(Exception):  # noqa: N818 — an outcome of the call
+    """The call was not allowed; the message says by what."""
+
+
+class StepContext:
+    """Given to the function of a step that has a parameter of this type."""
+
+    def __init__(self, turn: "LoopTurn") -> None:
+        self._turn = turn
+        self.costs: list[CostDraft] = []
+
+    async def delta(self, text: str, channel: str = "text") -> None:
+        """Stream text to the readers of the session."""
+        await self._turn.delta(text, channel)
+
+    async def usage(self, usage: Usage, model: str, request_id: str | None = None) -> None:
+        """Record what a model request of the step has used; written with the end of the step."""
+        self.costs.append(await self._turn.cost_of(usage, model, request_id))
+
+
+class LoopParts(Struct, frozen=True, kw_only=True):
+    """What turns of a user's function need from outside."""
+
+    toolbox: Toolbox
+    # Returns a toolbox that has one function and grants it.
+    alone: Callable[[UntypedTool], Toolbox]
+    find_model: Callable[[str], Awaitable[Model]]
+    new_id: Callable[[], str]
+    now: Callable[[], datetime]
+
+
+class Branch:
+    """A part of a turn with positions of its own; one task uses it."""
+
+    def __init__(self, turn: "LoopTurn", path: tuple[str, ...] = ()) -> None:
+        self._turn = turn
+        self._path = path
+        self._task = asyncio.current_task()
+        self._count = 0
+        self._branches: set[str] = set()
+
+    def branch(self, name: str) -> "Branch":
+        """Return a branch for another task; its name is unique within this one."""
+        if _BRANCH.fullmatch(name) is None or name in self._branches:
+            raise Invalid(
+                Code.INVALID_INPUT,
+                f"The branch {name!r} cannot be opened; use letters, digits and _.:- and every "
+                "name once.",
+                {"field": "name"},
+            )
+        self._branches.add(name)
+        return Branch(self._turn, (*self._path, name))
+
+    def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        run: Callable[..., Any] | None = None,
+        effect: Effect | Literal["pure", "idempotent", "unsafe"] = "unsafe",
+        approval: ApprovalRule = "auto",
+        timeout: float = 600,
+        returns: Any = None,
+    ) -> Awaitable[Any]:
+        """Make a tool call: intended, approved, started and answered, each on disk before the next.
+
+        `run` is the function; without it, the name is a tool of the session. The value is decoded
+        from what was recorded, into `returns` if it is given.
+        """
+        if _NAME.fullmatch(name) is None:
+            raise Invalid(Code.INVALID_INPUT, f"{name!r} is no name of a call.", {"field": "name"})
+        asked = dict(arguments or {})
+        require_plain(asked)
+        place = self._next()
+        toolbox = self._turn.parts.toolbox
+        if run is not None:
+            tool = UntypedTool(run, name=name, effect=effect, approval=approval, timeout=timeout)
+            toolbox = self._turn.parts.alone(tool)
+        return self._turn.make_call(place, name, asked, toolbox, returns)
+
+    @overload
+    def step(
+        self, name: str, fn: Callable[..., Awaitable[T]], *args: Any, effect: str = ...
+    ) -> Awaitable[T]: ...
+    @overload
+    def step(
+        self, name: str, fn: Callable[..., T], *args: Any, effect: str = ...
+    ) -> Awaitable[T]: ...
+    def step(
+        self, name: str, fn: Callable[..., Any], *args: Any, effect: str = "pure"
+    ) -> Awaitable[Any]:
+        """Run a function that may run twice, such as a model request, and record its result."""
+        if Effect(effect) is Effect.UNSAFE:
+            raise Invalid(
+                Code.INVALID_INPUT,
+                "A step may run twice after a crash; use turn.call for an effect that must not.",
+                {"field": "effect"},
+            )
+        if _NAME.fullmatch(name) is None:
+            raise Invalid(Code.INVALID_INPUT, f"{name!r} is no name of a step.", {"field": "name"})
+        return self._turn.make_step(self._next(), name, fn, args)
+
+    def _next(self) -> Position:
+        if _inside.get():
+            raise Invalid(
+                Code.TURN_NESTED,
+                "A call inside the function of another call or step would be lost when the turn is "
+                "replayed; make it beside it.",
+            )
+        if asyncio.current_task() is not self._task:
+            raise Invalid(
+                Code.TURN_WRONG_TASK,
+                "The order of calls in several tasks is not repeatable; open a branch in each "
+                "task: turn.branch(name).",
+            )
+        self._count += 1
+        self._turn.count_entry()
+        return Position(self._path, self._count)
+
+
+class LoopTurn(Branch):
+    """One turn of the user's own loop."""
+
+    def __init__(
+        self,
+        turn: TurnInput,
+        emit: Emit,
+        parts: LoopParts,
+        *,
+        resume: ResumePolicy = ResumePolicy.REPLAY,
+        attempt: int = 1,
+        max_calls: int = 1_000,
+    ) -> None:
+        super().__init__(self)
+        self.parts = parts
+        self.attempt = attempt
+        self._input = turn
+        self._state = TurnState(turn, emit)
+        self._max_calls = max_calls
+        self._entries = 0
+        before = self._state.current if resume is ResumePolicy.REPLAY else []
+        self._recorded = RecordedEntries(turn.turn, before, turn.calls)
+        # Ids of this turn's rows that the loop has reached; a replay must not see further.
+        self._first_rows = {row.id for row in self._state.current}
+        self._hidden = {row.id for row in before if row.role is not Role.USER}
+        self._says = 0
+        self._step: StepStarted | None = None
+        self._offset = 0
+        self._ending: StopReason | None = None
+        seed = f"{self.session.id}/{turn.turn}"
+        self.random = random.Random(seed)  # noqa: S311 — repeatable on purpose
+
+    @property
+    def session(self) -> Session:
+        """The session as it was when the turn was entered."""
+        return self._input.session  # type: ignore[return-value]
+
+    @property
+    def number(self) -> int:
+        """The number of the turn."""
+        return self._input.turn
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The history, up to what this run of the loop has reached."""
+        return tuple(row for row in self._input.rows_now() if row.id not in self._hidden)
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether recorded entries are still ahead."""
+        return bool(self._hidden)
+
+    def uuid4(self) -> UUID:
+        """Return a random id that a replay repeats."""
+        return UUID(int=self.random.getrandbits(128), version=4)
+
+    async def now(self) -> datetime:
+        """Return the time as a recorded step."""
+        at = await self.step("now", lambda: self.parts.now().isoformat())
+        return datetime.fromisoformat(at).astimezone(UTC)
+
+    async def delta(self, text: str, channel: str = "text") -> None:
+        """Stream text; `say` later records the whole message."""
+        # The text of a message that is already recorded was streamed before.
+        if self._says < len(self._recorded.said) or not text:
+            return
+        drafts: list[Draft] = []
+        if self._step is None:
+            self._step = await self._start_step(None)
+            self._offset = 0
+            drafts.append(self._step)
+        step = self._step
+        drafts.append(
+            StepDelta(
+                message_id=step.message_id,
+                step=step.step,
+                channel=Channel(channel),
+                offset=self._offset,
+                text=text,
+            )
+        )
+        self._offset += len(text)
+        await self._state.emit(drafts)
+
+    async def say(
+        self,
+        content: str | tuple[Part, ...],
+        *,
+        usage: Usage | None = None,
+        model: str | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        """Record a message of the assistant, and what the request behind it has used."""
+        drafts = await self._said(content, usage, model, request_id)
+        if drafts:
+            await self._state.emit(drafts)
+
+    def end(self, stop_reason: StopReason | str = StopReason.STOP) -> None:
+        """Choose how the turn ends when the loop returns."""
+        self._ending = StopReason(stop_reason)
+
+    async def finish(self, text: str | None = None) -> TurnEnd:
+        """Return the end of the turn, with a last message if the loop returned one."""
+        drafts: list[Draft] = []
+        if text is not None:
+            drafts += await self._said(text, None, None, None)
+        elif self._step is not None:
+            drafts.append(StepEnded(step=self._step.step, message_id=self._step.message_id))
+        if left := self._recorded.leftovers():
+            said = f"The loop did not repeat these recorded entries: {', '.join(left)}."
+            drafts.append(notice_draft(NoticeCode.REPLAY_LEFTOVER, said))
+        self._state.carry(drafts)
+        return self._state.end(Outcome(stop_reason=self._ending or StopReason.STOP))
+
+    def count_entry(self) -> None:
+        """Count a call or step against the limit of the turn."""
+        self._entries += 1
+        if self._entries > self._max_calls:
+            raise LimitReached(
+                Code.TURN_ENTRY_LIMIT,
+                f"The turn has made {self._max_calls} calls and steps, its limit.",
+            )
+
+    async def make_call(
+        self,
+        place: Position,
+        name: str,
+        arguments: dict[str, Any],
+        toolbox: Toolbox,
+        returns: Any,
+    ) -> Any:
+        """Return the value of the call at a position; runs it if no outcome is recorded."""
+        call_id = call_id_of(self.number, place)
+        found = self._recorded.find(call_id, place, "call", name, digest_of(arguments))
+        if found is not None and isinstance(found.result, ToolResult):
+            self._reach(call_id)
+            return _value(found.result.status, found.result.result, found.result.error, returns)
+        call = None if found is None else found.call
+        if call is None:
+            call = self._intend(toolbox, call_id, name, arguments)
+            # Together with its start, unless the call must not run twice.
+            if call.effect is Effect.UNSAFE:
+                await self._state.emit()
+        self._reach(call_id)
+        token = _inside.set(True)
+        try:
+            done = await dispatch(toolbox, self._state, call, self.parts.new_id)
+        finally:
+            _inside.reset(token)
+        await self._state.emit(answer(call, done))
+        return _value(done.status, done.result, done.error, returns)
+
+    async def make_step(
+        self, place: Position, name: str, fn: Callable[..., Any], args: Sequence[Any]
+    ) -> Any:
+        """Return the result of the step at a position; runs it if none is recorded."""
+        digest = digest_of([each for each in args if _is_plain(each)])
+        found = self._recorded.find(str(place), place, "step", name, digest)
+        if found is not None and isinstance(found.result, Step):
+            self._reach(str(place))
+            return _value(found.result.status, found.result.result, found.result.error, None)
+        context = StepContext(self)
+        begun = time.monotonic()
+        done = await _run_step(fn, args, context, name)
+        part = Step(
+            position=str(place),
+            name=name,
+            digest=digest,
+            status=done.status,
+            result=done.result,
+            error=done.error,
+            milliseconds=round((time.monotonic() - begun) * 1000),
+        )
+        await self._state.emit((MessageDraft(role=Role.SYSTEM, parts=(part,)), *context.costs))
+        return _value(done.status, done.result, done.error, None)
+
+    async def cost_of(self, usage: Usage, model: str | None, request_id: str | None) -> CostDraft:
+        """Return the ledger entry of a model request of the loop."""
+        found = self._input.models[0] if model is None else await self.parts.find_model(model)
+        return CostDraft(
+            request_id=request_id or self.parts.new_id(),
+            model_id=found.id,
+            usage=usage,
+            microcents=price(usage, found.prices) if found.prices else 0,
+            priced=found.prices is not None,
+        )
+
+    def _intend(
+        self, toolbox: Toolbox, call_id: CallId, name: str, arguments: dict[str, Any]
+    ) -> Call:
+        place = self._input.place
+        effect = Effect.UNSAFE
+        if place is not None:
+            effect = toolbox.effect(name, arguments, place)
+        session = self.session
+        call = Call(
+            id=call_id,
+            session_id=SessionId(session.id),
+            turn=self.number,
+            name=name,
+            arguments=arguments,
+            effect=effect,
+            idempotency_key=call_key(session.owner, session.id, call_id),
+        )
+        part = ToolCall(id=call.id, name=name, arguments=arguments)
+        self._state.carry((MessageDraft(role=Role.TOOL_CALL, parts=(part,), effect=effect),))
+        return call
+
+    async def _said(
+        self,
+        content: str | tuple[Part, ...],
+        usage: Usage | None,
+        model: str | None,
+        request_id: str | None,
+    ) -> list[Draft]:
+        given = require_content(content)
+        parts = (Text(text=given),) if isinstance(given, str) else given
+        self._says += 1
+        if self._says <= len(self._recorded.said):
+            self._reach(self._recorded.said[self._says - 1].id)
+            return []
+        step = self._step or await self._start_step(model)
+        drafts: list[Draft] = [] if self._step is not None else [step]
+        self._step = None
+        costs = [] if usage is None else [await self.cost_of(usage, model, request_id)]
+        cost = costs[0] if costs else None
+        ended = StepEnded(
+            step=step.step,
+            message_id=step.message_id,
+            usage=usage,
+            microcents=cost.microcents if cost else 0,
+            priced=cost.priced if cost else False,
+        )
+        row = MessageDraft(
+            id=step.message_id, role=Role.ASSISTANT, parts=parts, model_id=step.model_id
+        )
+        return [*drafts, ended, row, *costs]
+
+    async def _start_step(self, model: str | None) -> StepStarted:
+        found = self._input.models[0] if model is None else await self.parts.find_model(model)
+        number, self._state.step = self._state.step, self._state.step + 1
+        return StepStarted(
+            message_id=MessageId(self.parts.new_id()),
+            model_id=found.id,
+            step=number,
+            model=found.ref,
+        )
+
+    def _reach(self, key: str) -> None:
+        """Show the rows of a recorded entry, and all before it, in `messages`."""
+        rows = [row for row in self._input.rows_now() if row.id in self._hidden]
+        for place, row in enumerate(rows):
+            if row.id == key or any(_belongs(part, key) for part in row.parts):
+                self._hidden -= {each.id for each in rows[: place + 1]}
+
+
+def _belongs(part: Part, key: str) -> bool:
+    match part:
+        case ToolCall(id=found) | ToolResult(call_id=found) | Step(position=found):
+            return found == key
+        case _:
+            return False
+
+
+async def _run_step(
+    fn: Callable[..., Any], args: Sequence[Any], context: StepContext, name: str
+) -> CallOutcome:
+    given = [*args, context] if _wants_context(fn) else list(args)
+    token = _inside.set(True)
+    try:
+        found = fn(*given)
+        if inspect.isawaitable(found):
+            found = await found
+        return CallOutcome(status=ResultStatus.OK, result=plain(found))
+    except ToolFailed as error:
+        return _failed(str(error))
+    except UnrecordableError as error:
+        raise Invalid(
+            Code.INVALID_INPUT, f"The result of {name} cannot be recorded: {error}."
+        ) from error
+    finally:
+        _inside.reset(token)
+
+
+def _failed(text: str) -> CallOutcome:
+    error = ToolError(code=ResultCode.FAILED, message=text)
+    return CallOutcome(status=ResultStatus.ERROR, error=error)
+
+
+def _wants_context(fn: Callable[..., Any]) -> bool:
+    try:
+        hints = inspect.get_annotations(fn, eval_str=True)
+    except (NameError, TypeError):
+        return False
+    return StepContext in hints.values()
+
+
+def _value(status: ResultStatus, result: Any, error: ToolError | None, returns: Any) -> Any:
+    """Return a recorded outcome as it was the first time: a value or an exception."""
+    text = error.message if error is not None else f"The call ended with {status}."
+    match status:
+        case ResultStatus.OK:
+            return result if returns is None else msgspec.convert(result, returns)
+        case ResultStatus.UNKNOWN:
+            raise OutcomeUnknown(text)
+        case ResultStatus.DENIED:
+            raise CallDenied(text)
+        case _:
+            raise ToolFailed(text)
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        return False
+    return True
+
+
+def require_plain(arguments: dict[str, Any]) -> None:
+    """Refuse arguments that JSON cannot say, because they are recorded."""
+    if not _is_plain(arguments):
+        raise Invalid(
+            Code.INVALID_INPUT,
+            "The arguments of a call must be plain JSON.",
+            {"field": "arguments"},
+        )

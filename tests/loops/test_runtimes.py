@@ -1,0 +1,137 @@
+"""`hf.runtime`: a function that answers the messages of an agent, from every surface."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import (
+    Code,
+    Conflict,
+    Event,
+    Holdfast,
+    Invalid,
+    Role,
+    RunScope,
+    StopReason,
+    Turn,
+    TurnEnded,
+    connect,
+    open_holdfast,
+)
+from holdfast.domain.agents import LoopRuntime
+from holdfast.domain.waits import WaitReason
+from tests.houses import current, played
+from tests.stand_ins import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def hf(home: Path) -> AsyncIterator[Holdfast]:
+    async with open_holdfast(home) as opened:
+        yield opened
+
+
+async def answered(hf: Holdfast, session_id: str) -> list[str]:
+    async with asyncio.timeout(PATIENCE):
+        rows = await played(hf, session_id)
+    return [row.text for row in rows if row.role is Role.ASSISTANT]
+
+
+async def test_a_function_answers_the_messages_of_its_agent(hf: Holdfast) -> None:
+    @hf.runtime("planner")
+    async def plan(turn: Turn) -> str:
+        days = await turn.call("days", {}, run=lambda: 7, effect="pure")
+        return f"{days} days: {turn.messages[0].text}"
+
+    session = await hf.open("planner")
+    await hf.send(session.id, "Plan my week")
+
+    assert await answered(hf, session.id) == ["7 days: Plan my week"]
+    agent = await hf.agents.get(hf.owner, "planner")
+    assert agent.runtime == LoopRuntime(name="planner")
+    assert plan.__name__ == "plan"
+
+
+async def test_a_function_that_fails_fails_its_turn_only(hf: Holdfast) -> None:
+    @hf.runtime("broken")
+    async def broken(turn: Turn) -> str:
+        await turn.delta("half")
+        raise KeyError("secret")
+
+    session = await hf.open("broken")
+    await hf.send(session.id, "Go")
+    async with asyncio.timeout(PATIENCE):
+        ended = [
+            each.payload
+            async for each in hf.follow(session.id, until_settled=True)
+            if isinstance(each, Event) and isinstance(each.payload, TurnEnded)
+        ]
+
+    assert [each.stop_reason for each in ended] == [StopReason.ERROR]
+    assert ended[0].failure is not None
+    assert ended[0].failure.message == "The loop failed with KeyError."
+
+
+async def test_a_message_waits_for_a_process_that_has_the_loop(home: Path) -> None:
+    async with open_holdfast(home) as first:
+
+        @first.runtime("planner")
+        async def plan(_: Turn) -> str:
+            return "planned"
+
+        session = await first.open("planner")
+
+    async with open_holdfast(home) as second:
+        await second.send(session.id, "Plan")
+        async with asyncio.timeout(PATIENCE):
+            while (waiting := (await current(second, session)).waiting) is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        before = await second.read(session.id)
+        async with open_holdfast(home, scope=RunScope.OWN) as third:
+
+            @third.runtime("planner")
+            async def again(_: Turn) -> str:
+                return "planned later"
+
+            said = await answered(third, session.id)
+        after = await current(second, session)
+
+    assert (waiting.reason, waiting.needs) == (WaitReason.RUNTIME, ("runtime:planner",))
+    assert waiting.text == "The turn waits for a process that has the loop planner."
+    assert [row.role for row in before] == [Role.USER]
+    assert said == ["planned later"]
+    assert after.waiting is None
+    assert (plan, again) != (None, None)
+
+
+async def test_names_of_loops_are_checked(hf: Holdfast) -> None:
+    async def plan(_: Turn) -> str:
+        return "one"
+
+    async def other(_: Turn) -> str:
+        return "two"
+
+    hf.runtime("planner")(plan)
+    hf.runtime("planner")(plan)
+    with pytest.raises(Conflict) as taken:
+        hf.runtime("planner")(other)
+    with pytest.raises(Invalid):
+        hf.runtime("not a slug")(plan)
+    await hf.agents.create(hf.owner, {"name": "Clerk", "slug": "clerk"})
+    hf.runtime("clerk")(plan)
+    with pytest.raises(Conflict) as model:
+        await hf.open("clerk")
+
+    assert taken.value.code is Code.SLUG_TAKEN
+    assert model.value.code is Code.SLUG_TAKEN
+
+
+async def test_over_the_network_loops_are_refused_with_the_remedy() -> None:
+    async with connect("http://127.0.0.1:1", "token") as remote:
+        with pytest.raises(Invalid, match="open_holdfast"):
+            remote.turn("00000000-0000-7000-8000-000000000000", "hi")
+        with pytest.raises(Invalid, match="open_holdfast"):
+            remote.runtime("planner")
