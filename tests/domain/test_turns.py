@@ -22,6 +22,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.turns import (
     Endings,
+    TurnRows,
     turns,
 )
 from tests.builders import a_message
