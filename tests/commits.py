@@ -83,7 +83,7 @@ def a_commit(state: SessionState, *payloads: Payload, **changes: Any) -> Session
     builder = CommitBuilder(
         state,
         now=microseconds(AT),
-        new_id=lambda: an_id(next(NUMBERS)),
+        new_id=lambda _: an_id(next(NUMBERS)),
         scrubber=Scrubber(()),
     )
     for payload in payloads or (TurnStarted(),):

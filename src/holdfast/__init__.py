@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.ask.answers import TextDelta as TextDelta
     from holdfast.ask.answers import TurnFailed as TurnFailed
     from holdfast.ask.answers import Waiting as Waiting
-    from holdfast.ask.options import AskOptions as AskOptions
+    from holdfast.ask.verbs import AskOptions as AskOptions
     from holdfast.client.remote import RemoteHoldfast as RemoteHoldfast
     from holdfast.client.remote import connect as connect
     from holdfast.client.requests import Timeouts as Timeouts
@@ -121,7 +121,7 @@ _HOMES: Final = {
     "ApprovalScope": "domain.approvals",
     "ApprovalState": "domain.approvals",
     "Ask": "functions.tool",
-    "AskOptions": "ask.options",
+    "AskOptions": "ask.verbs",
     "Budget": "domain.sessions",
     "Call": "domain.calls",
     "CallDenied": "loops.turn",

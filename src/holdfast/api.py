@@ -447,8 +447,16 @@ class Holdfast(AskVerbs, Protocol):
 
     async def defaults(self) -> Defaults: ...
     async def open(
-        self, agent: str = ..., request: SessionRequest | None = None, *, id: str | None = None
+        self,
+        agent: str = ...,
+        request: SessionRequest | None = None,
+        *,
+        id: str | None = None,
+        tools: "Sequence[Callable[..., Any] | str]" = (),
     ) -> "Session": ...
+    async def attach(
+        self, session_id: "SessionId", tools: "Sequence[Callable[..., Any]]"
+    ) -> None: ...
     async def send(
         self,
         session_id: "SessionId",
@@ -530,6 +538,10 @@ class LocalHoldfast(AskVerbs, LoopVerbs):
             return await self.tools.open_with(tools, request, opening)
         except MemoryError as error:
             raise out_of_memory() from error
+
+    async def attach(self, session_id: "SessionId", tools: "Sequence[Callable[..., Any]]") -> None:
+        """Add functions to the tools of a session, with a notice in its record."""
+        await self.tools.attach(session_id, tools)
 
     async def send(
         self,

@@ -20,6 +20,7 @@ from holdfast.domain.agents import Runtime as AgentRuntime
 from holdfast.domain.drafts import Draft
 from holdfast.domain.ids import LOCAL_OWNER, SessionId, SessionKey, require_owner
 from holdfast.domain.secrets import Secret
+from holdfast.execution.capabilities import Capabilities
 from holdfast.execution.coordinator import LocalCoordinator, RunScope
 from holdfast.execution.system import SystemClock, SystemMachine, SystemRandomness
 from holdfast.execution.workspace_folders import WorkspaceFolders
@@ -193,42 +194,24 @@ async def _assembled(
     store, journal, secrets = records.store, records.journal, records.secrets
     clock, id_factory, leases = outside.clock, records.id_factory, records.leases
     run_parts = await _run_parts(stack, config, records, functions, outside)
-    loops = _DeferredLoops()
-    tools, process_pool = run_parts.tools, run_parts.process_pool
-    runtimes = {**run_parts.runtimes, LoopRuntime: loops}
-    models = Models(store, config.default_model, run_parts.llms, absolute=absolute_model)
+    models, tools, pool = run_parts.models, run_parts.tools, run_parts.process_pool
+    runtimes, most = run_parts.runtimes, config.turns_at_a_time
     folders, visitors = WorkspaceFolders(config.home), Visitors()
     rules = _session_rules(config, secrets, functions)
-    processes = AgentProcesses(store, journal, records.doorbell, records.machine, process_pool)
+    processes = AgentProcesses(store, journal, records.doorbell, records.machine, pool)
     await stack.enter_async_context(processes)
     inputs = _turn_inputs(config, records, models, folders, visitors, agent_processes=processes)
-    turns = Turns(store, journal, inputs, runtimes, rules.slots)
+    turns = Turns(store, journal, inputs, runtimes, rules.slots, missing=functions.missing)
     # Entered last, so it exits first: turns stop while the store can still be written.
-    most = config.turns_at_a_time
-    coordinator = LocalCoordinator(
-        leases, turns, scope=scope, at_a_time=most, process_pool=process_pool
-    )
+    coordinator = LocalCoordinator(leases, turns, scope=scope, at_a_time=most, process_pool=pool)
     await stack.enter_async_context(coordinator)
     records.approvals.attach(coordinator)
     openings = SessionCreation(journal, models, records.repos, folders, rules)
     sessions = Sessions(store, journal, openings, leases, coordinator)
     calls = Calls(store, journal, coordinator, id_factory)
-    functions.connect(sessions.add_functions, partial(wiring.settle_late, calls))
     agents = Agents(store, models, clock, id_factory, _agent_rules(config, secrets))
-    loops.connect(
-        partial(
-            wiring.build_loops,
-            functions,
-            records,
-            turns=turns,
-            inputs=inputs,
-            coordinator=coordinator,
-            models=models,
-            agents=agents,
-            tools=tools,
-            clock=clock,
-        )
-    )
+    parts = wiring.LoopParts(records, turns, inputs, coordinator, models, agents, tools, clock)
+    _connect_functions(functions, run_parts.loops, parts, sessions, calls)
     return LocalHoldfast(
         config=config,
         owner=functions.owner,
@@ -256,17 +239,39 @@ async def _assembled(
         tokens=Tokens(store, clock, id_factory, _token_file(config), secrets.remember),
         tools=functions,
         zones=records.zones,
-        loops=loops,
+        loops=run_parts.loops,
         programs=wiring.known_programs,
     )
+
+
+def _connect_functions(
+    functions: FunctionRegistry,
+    loops: "_DeferredLoops",
+    parts: wiring.LoopParts,
+    sessions: Sessions,
+    calls: Calls,
+) -> None:
+    """Connect the functions of the program, as tools and as loops, with what they write to."""
+    records = parts.records
+    capabilities = Capabilities(
+        records.store, records.journal, parts.coordinator, records.lease_clock, functions.owner
+    )
+    functions.connect(
+        sessions.add_functions,
+        partial(wiring.settle_late, calls),
+        capabilities.add,
+        capabilities.continue_session,
+    )
+    loops.connect(partial(wiring.build_loops, functions, parts, capabilities))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _RunParts:
     """What turns run with; built when the first turn needs it."""
 
-    llms: Any
+    models: Models
     tools: Any
+    loops: "_DeferredLoops"
     process_pool: "_DeferredPool"
     runtimes: Mapping[type[AgentRuntime], Runtime]
 
@@ -300,11 +305,17 @@ async def _run_parts(
     await stack.enter_async_context(keeping)
     engine = _Deferred(lambda: _engine(llms.built(), tools.built(), outside, secrets))
     player = _Deferred(lambda: programs.built()[1])
+    loops = _DeferredLoops()
     return _RunParts(
-        llms=llms,
+        models=Models(records.store, config.default_model, llms, absolute=absolute_model),
         tools=tools,
+        loops=loops,
         process_pool=pool,
-        runtimes={LlmRuntime: cast("Runtime", engine), AcpRuntime: cast("Runtime", player)},
+        runtimes={
+            LlmRuntime: cast("Runtime", engine),
+            AcpRuntime: cast("Runtime", player),
+            LoopRuntime: loops,
+        },
     )
 
 

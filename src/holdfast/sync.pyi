@@ -1,6 +1,6 @@
 # Generated from the protocol: python -m tests.api.sync_stub
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
@@ -8,7 +8,7 @@ from typing import Any, TypeVar, Unpack, overload
 from holdfast.api import Defaults
 from holdfast.app import Environment
 from holdfast.ask.answers import Answer, StreamItem
-from holdfast.ask.options import AskOptions
+from holdfast.ask.verbs import AskOptions
 from holdfast.client.requests import Timeouts
 from holdfast.config import Config
 from holdfast.domain.agents import Agent
@@ -409,8 +409,14 @@ class Holdfast(AskVerbs):
     def zones(self) -> ZonesApi: ...
     def defaults(self) -> Defaults: ...
     def open(
-        self, agent: str = ..., request: SessionRequest | None = ..., *, id: str | None = ...
+        self,
+        agent: str = ...,
+        request: SessionRequest | None = ...,
+        *,
+        id: str | None = ...,
+        tools: Sequence[Callable[..., Any] | str] = ...,
     ) -> Session: ...
+    def attach(self, session_id: SessionId, tools: Sequence[Callable[..., Any]]) -> None: ...
     def send(
         self,
         session_id: SessionId,
@@ -431,6 +437,7 @@ def open_holdfast(
     owner: str = ...,
     scope: RunScope = ...,
     outside: Environment | None = ...,
+    tools: Sequence[Callable[..., Any]] = ...,
 ) -> AbstractContextManager[Holdfast]: ...
 def connect(
     url: str,

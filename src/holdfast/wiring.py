@@ -11,7 +11,7 @@ from contextlib import closing
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.api import LocalHoldfast
 from holdfast.config import Config, Credential
@@ -38,9 +38,14 @@ if TYPE_CHECKING:
     from holdfast.acp.client.process_registry import ProcessRegistry
     from holdfast.acp.client.raw_log import RawLogWriter
     from holdfast.acp.client.runtime import ProgramRuntime
+    from holdfast.execution.capabilities import Capabilities
+    from holdfast.execution.coordinator import LocalCoordinator
     from holdfast.importers.block_zones import BlockReport
     from holdfast.llm.router import ModelRouter
     from holdfast.process.launcher import Launcher
+    from holdfast.services.agents import Agents
+    from holdfast.services.models import Models
+    from holdfast.services.turns import TurnInputs, Turns
     from holdfast.tools.mcp.client import McpSettings
     from holdfast.tools.process_context import ProcessSettings
     from holdfast.tools.repository_files import LocalRepositoryFiles
@@ -156,59 +161,61 @@ def build_toolbox(
     return LocalToolbox(own, McpTools(remote), lambda: secrets.scrubber, registered)
 
 
+class LoopParts(NamedTuple):
+    """What loops of the user need from the other components."""
+
+    records: Any
+    turns: "Turns"
+    inputs: "TurnInputs"
+    coordinator: "LocalCoordinator"
+    models: "Models"
+    agents: "Agents"
+    tools: Any
+    clock: Clock
+
+
 def build_loops(
-    functions: FunctionRegistry,
-    records: Any,
-    *,
-    turns: Any,
-    inputs: Any,
-    coordinator: Any,
-    models: Any,
-    agents: Any,
-    tools: Any,
-    clock: Clock,
+    functions: FunctionRegistry, parts: LoopParts, capabilities: "Capabilities"
 ) -> tuple[Any, Any]:
     """Return the service of loops and their runtime."""
-    from holdfast.execution.capabilities import Capabilities
     from holdfast.loops.held_turns import HeldTurns
     from holdfast.loops.registry import Loops
     from holdfast.loops.service import LocalLoops
-    from holdfast.loops.turn import LoopParts
+    from holdfast.loops.turn import LoopServices
     from holdfast.tools.function_tools import function_tool
     from holdfast.tools.toolbox import OwnFunction
 
-    def parts() -> LoopParts:
-        return LoopParts(
-            toolbox=tools.built(),
+    records = parts.records
+
+    def services() -> LoopServices:
+        return LoopServices(
+            toolbox=parts.tools.built(),
             alone=lambda tool: OwnFunction(
                 function_tool(tool, functions.runner), lambda: records.secrets.scrubber
             ),
-            find_model=models.named,
+            find_model=parts.models.named,
             new_id=records.id_factory.new,
-            now=clock.now,
+            now=parts.clock.now,
         )
 
-    loops = Loops(parts)
+    loops = Loops(services)
     held = HeldTurns(
         records.store,
         records.journal,
         leases=records.leases,
         doorbell=records.doorbell,
-        turns=turns,
-        inputs=inputs,
-        coordinator=coordinator,
-        parts=parts,
-    )
-    capabilities = Capabilities(
-        records.store, records.journal, coordinator, records.lease_clock, functions.owner
+        turns=parts.turns,
+        inputs=parts.inputs,
+        coordinator=parts.coordinator,
+        parts=services,
     )
     service = LocalLoops(
         functions.owner,
         held=held,
         loops=loops,
-        agents=agents,
+        agents=parts.agents,
         capabilities=capabilities,
-        coordinator=coordinator,
+        coordinator=parts.coordinator,
     )
     return service, loops
 

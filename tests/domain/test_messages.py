@@ -47,7 +47,7 @@ ALLOWED = {
     Role.ASSISTANT: {"text", "reasoning", "media", "output"},
     Role.TOOL_CALL: {"tool_call"},
     Role.TOOL_RESULT: {"tool_result"},
-    Role.SYSTEM: {"text", "plan", "notice", "compaction"},
+    Role.SYSTEM: {"text", "plan", "notice", "compaction", "step"},
 }
 
 
@@ -127,6 +127,7 @@ def test_the_notices_that_close_a_turn_are_those_of_a_bad_end() -> None:
         NoticeCode.AGENT_RESTARTED,
         NoticeCode.AGENT_OPTION_REFUSED,
         NoticeCode.AGENT_COMPACTED,
+        NoticeCode.REPLAY_LEFTOVER,
         NoticeCode.INFORMATION,
     }
 

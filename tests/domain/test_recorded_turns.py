@@ -123,7 +123,7 @@ def written(*drafts: RecordedDraft, state: SessionState | None = None, turn: int
     builder = CommitBuilder(
         state or a_head(),
         now=microseconds(NOW),
-        new_id=lambda: an_id(next(ids)),
+        new_id=lambda _: an_id(next(ids)),
         scrubber=Scrubber(),
     )
     wanted = require_recording(drafts, "unknown", now=microseconds(NOW))

@@ -24,6 +24,7 @@ from holdfast.domain.messages import Message, ResultStatus, Role, ToolResult
 from holdfast.domain.models import Model
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.tools import Effect, ToolClass
+from holdfast.domain.waits import Wait, WaitReason
 from holdfast.engine.turn_state import THOUGHTS_MOST, PausedThoughts, TurnState
 from holdfast.ports.llm import (
     FailureKind,
@@ -36,7 +37,6 @@ from holdfast.ports.llm import (
 from holdfast.ports.runtime import ApprovalContext, TurnInput, TurnPausedError
 from tests.engine.builders import (
     MODEL,
-    NOW,
     Batch,
     CountingRandomness,
     an_agent,
@@ -426,7 +426,7 @@ class PausingApprover(DurableApprover):
     async def decision(self, question: Question) -> Approval:
         if not self.asked:
             self.asked.append(question)
-            raise TurnPausedError(NOW)
+            raise TurnPausedError(Wait(reason=WaitReason.APPROVAL, text="May I?"))
         return await super().decision(question)
 
 

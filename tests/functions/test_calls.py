@@ -14,6 +14,7 @@ from holdfast import (
     Cancelled,
     Effect,
     Invalid,
+    RunScope,
     SessionQuery,
     SessionRequest,
     StopReason,
@@ -28,11 +29,12 @@ from holdfast import (
 from holdfast.domain.calls import CallState, Settlement
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import Notice, NoticeCode
-from holdfast.functions.limits import Limit, Threads
+from holdfast.domain.waits import WaitReason
+from holdfast.functions.calls import Limit, Threads
 from holdfast.wire.events import TABLE
 from tests.builders import an_event
 from tests.functions.stage import result_of, results, scripted, sent
-from tests.houses import news_until, payloads, played
+from tests.houses import current, news_until, payloads, played
 from tests.stand_ins import PATIENCE
 from tests.tooled import a_config, asks, call, calls_now, outcomes, says, until
 
@@ -448,7 +450,7 @@ class TestScopes:
             with pytest.raises(Invalid, match="functions need a model agent"):
                 await hf.open("program", SessionRequest(repo_id=repo.id), tools=[own])
 
-    async def test_a_session_without_its_function_goes_on_without_it(self, home: Path) -> None:
+    async def test_a_session_without_its_function_waits_for_it(self, home: Path) -> None:
         @tool(effect="pure")
         async def gone() -> str:
             """Go."""
@@ -460,8 +462,37 @@ class TestScopes:
             assert outcomes(await played(hf, session.id)) == ["gone ok"]
         async with open_holdfast(config=config) as hf:
             await hf.send(session.id, "again")
+            async with asyncio.timeout(PATIENCE):
+                while (waiting := (await current(hf, session)).waiting) is None:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            before = await hf.read(session.id)
+            await hf.attach(session.id, [gone])
             rows = await played(hf, session.id)
-        assert outcomes(rows) == ["gone ok", "gone error/unknown_tool"]
+        assert (waiting.reason, waiting.needs) == (WaitReason.TOOL, ("tool:gone",))
+        assert waiting.text == "The turn waits for a process that has the tool gone."
+        assert before[-1].text == "again"
+        assert outcomes(rows) == ["gone ok", "gone ok"]
+
+    async def test_a_process_that_registers_the_function_continues_the_turn(
+        self, home: Path
+    ) -> None:
+        @tool(effect="pure")
+        async def gone() -> str:
+            """Go."""
+            return "here"
+
+        config = a_config(home, asks(call("gone")), says("done"))
+        async with open_holdfast(config=config, scope=RunScope.NONE, tools=[gone]) as hf:
+            await hf.agents.create(hf.owner, {"name": "Goer", "tools": ["gone"]})
+            session = await hf.open("goer")
+            await hf.send(session.id, "go")
+        async with open_holdfast(config=config) as server:
+            async with asyncio.timeout(PATIENCE):
+                while (await current(server, session)).waiting is None:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            async with open_holdfast(config=config, scope=RunScope.OWN, tools=[gone]):
+                rows = await played(server, session.id)
+        assert outcomes(rows) == ["gone ok"]
 
 
 async def test_arguments_that_do_not_fit_reach_no_function(home: Path) -> None:

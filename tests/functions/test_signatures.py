@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import Code, Invalid, Tool, ToolCallContext, tool
-from holdfast.functions.docstrings import parse_docstring
-from holdfast.functions.signatures import InvalidArgumentsError
+from holdfast.functions.signatures import InvalidArgumentsError, parse_docstring
 from tests.functions import signatures
 from tests.marks import each_case
 

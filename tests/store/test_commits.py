@@ -79,7 +79,7 @@ _ids = iter(range(1_000, 1_000_000))
 
 def _builder(state: SessionState) -> CommitBuilder:
     return CommitBuilder(
-        state, now=microseconds(AT), new_id=lambda: an_id(next(_ids)), scrubber=Scrubber()
+        state, now=microseconds(AT), new_id=lambda _: an_id(next(_ids)), scrubber=Scrubber()
     )
 
 

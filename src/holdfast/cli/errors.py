@@ -55,6 +55,8 @@ FAILURE_CODES: Final[Mapping[FailureCode, int]] = {
     FailureCode.PROVIDER_UNAVAILABLE: 7,
     FailureCode.TOOL_FAILED: 7,
     FailureCode.INTERNAL: 70,
+    FailureCode.LOOP_FAILED: 7,
+    FailureCode.REPLAY_MISMATCH: 5,
     # Failures of an external agent are temporary, like those of a provider: a retry may work.
     **{code: 7 for code in FailureCode if code.startswith("agent_")},
 }

@@ -1,11 +1,12 @@
 """The verbs of `Holdfast` over HTTP, and `connect`."""
 
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.api import Defaults
 from holdfast.ask.verbs import AskVerbs
@@ -79,6 +80,16 @@ from holdfast.wire.repo_sessions import RepoForm, RepoList, RepoPost, repo_of
 from holdfast.wire.session_actions import Exported, ExportPost, ExportQuery
 from holdfast.wire.sessions import SessionForm, session_of, session_post
 from holdfast.workflows.session_export import FILES, Export, ExportFormat, ExportStream, Line
+
+
+def _refuse_functions(tools: Sequence[Callable[..., Any] | str]) -> None:
+    if any(not isinstance(each, str) for each in tools):
+        raise Invalid(
+            Code.OPTION_NOT_OFFERED,
+            "A server cannot call functions of this process; use open_holdfast instead of connect, "
+            "or name a tool that the server has.",
+            {"options": ["tools"]},
+        )
 
 
 class RemoteAgents(RemotePart):
@@ -446,14 +457,26 @@ class RemoteHoldfast(AskVerbs, LoopVerbs):
         return self._defaults
 
     async def open(
-        self, agent: str = BUILT_IN, request: SessionRequest | None = None, *, id: str | None = None
+        self,
+        agent: str = BUILT_IN,
+        request: SessionRequest | None = None,
+        *,
+        id: str | None = None,
+        tools: Sequence[Callable[..., Any] | str] = (),
     ) -> Session:
         """Open a session; it is on the server's disk when this returns."""
         require_str(agent, field="agent")
         require_session_request(request)
+        _refuse_functions(tools)
+        if tools:
+            request = replace(request or SessionRequest(), tools=tuple(map(str, tools)))
         body = session_post(request or SessionRequest(), id=id or new_id())
         path = build_path("v1", "agents", agent, "sessions")
         return session_of(await self.requests.post(path, body, SessionForm))
+
+    async def attach(self, session_id: SessionId, tools: Sequence[Callable[..., Any]]) -> None:
+        """Refuse: a server cannot call functions of this process."""
+        _refuse_functions(tools)
 
     async def send(
         self,

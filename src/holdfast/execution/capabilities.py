@@ -5,13 +5,19 @@ from collections.abc import Iterable
 from typing import Final
 
 from holdfast.domain.errors import HoldfastError
-from holdfast.domain.ids import Owner, SessionKey
+from holdfast.domain.ids import Owner, SessionId, SessionKey
+from holdfast.domain.sessions import is_paused
 from holdfast.domain.waits import Wait, WaitReason
 from holdfast.ports.runtime import Coordinator
-from holdfast.ports.store import Store
+from holdfast.ports.store import Store, Tx
 from holdfast.ports.system import Clock
 from holdfast.services.background_tasks import rest
-from holdfast.services.journal import Journal, SessionWriter, continue_turn
+from holdfast.services.journal import (
+    Journal,
+    SessionWriter,
+    continue_turn,
+    find_session_state,
+)
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +59,17 @@ class Capabilities:
         for key, wait in await self._store.read(lambda tx: tx.waits.paused(_REASONS)):
             if self._names.issuperset(wait.needs) and await self._continue(key, wait):
                 self._coordinator.wake(key)
+
+    async def continue_session(self, session_id: SessionId) -> None:
+        """Continue the turn of a session that waits for functions, which were given to it."""
+
+        async def read(tx: Tx) -> tuple[SessionKey, Wait | None]:
+            head = await find_session_state(tx, self._owner, session_id)
+            return head.key, await tx.waits.of(head.key) if is_paused(head) else None
+
+        key, wait = await self._store.read(read)
+        if wait is not None and wait.reason is WaitReason.TOOL and await self._continue(key, wait):
+            self._coordinator.wake(key)
 
     async def _continue(self, key: SessionKey, wait: Wait) -> bool:
         async def write(writer: SessionWriter) -> bool:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from holdfast.domain.agents import functions_of
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.sessions import Session, SessionRequest
@@ -27,16 +28,30 @@ class FunctionRegistry:
         self._process: dict[str, AnyTool] = {}
         self._sessions: dict[SessionId, dict[str, AnyTool]] = {}
         self._add_names: AddNames | None = None
+        self._announce: Callable[[Iterable[str]], None] = lambda _: None
+        self._attached: Callable[[SessionId], Awaitable[None]] | None = None
         self.add(*tools)
 
-    def connect(self, add_names: AddNames, settle_late: SettleLate) -> None:
-        """Set what writes to sessions; it is made later, because its turns look functions up."""
+    def connect(
+        self,
+        add_names: AddNames,
+        settle_late: SettleLate,
+        announce: Callable[[Iterable[str]], None],
+        attached: Callable[[SessionId], Awaitable[None]],
+    ) -> None:
+        """Set what writes to sessions; it is made later, because its turns look functions up.
+
+        `announce` and `attached` continue the turns that wait for functions.
+        """
         self._add_names = add_names
+        self._announce, self._attached = announce, attached
+        announce(map(need_of, self._process))
         self.runner.settle_late = settle_late
 
     def add(self, *tools: Callable[..., Any]) -> None:
         """Register functions for all sessions of the owner whose agent names them."""
         self._process = _merge(self._process, map(as_tool, tools), _PROCESS)
+        self._announce(map(need_of, self._process))
 
     async def attach(self, session_id: SessionId, tools: Iterable[Callable[..., Any]]) -> None:
         """Register functions for one session; a new name joins its tools, with a notice."""
@@ -46,6 +61,8 @@ class FunctionRegistry:
             names = tuple(each.name for each in given)
             await self._add_names(self.owner, session_id, names)
         self._sessions[session_id] = merged
+        if self._attached is not None:
+            await self._attached(session_id)
 
     async def open_with(
         self, tools: Iterable[Any], request: SessionRequest | None, opening: Opening
@@ -58,6 +75,9 @@ class FunctionRegistry:
         session = await opening(request, functions=tuple(found))
         if found:
             self._sessions[session.id] = self._with(session.id, found.values())
+            # The same request may have been made by a process that is gone.
+            if self._attached is not None and session.waiting is not None:
+                await self._attached(session.id)
         return session
 
     def find(self, owner: str, session_id: str, name: str) -> AnyTool | None:
@@ -66,6 +86,14 @@ class FunctionRegistry:
             return None
         own = self._sessions.get(SessionId(session_id))
         return (own.get(name) if own else None) or self._process.get(name)
+
+    def missing(self, session: Session) -> list[str]:
+        """Return the functions of a session that this process does not have."""
+        return [
+            name
+            for name in functions_of(session.tools, session.agent)
+            if self.find(session.owner, session.id, name) is None
+        ]
 
     def names(self, owner: Owner) -> frozenset[str]:
         """Return the names of the functions that all sessions of an owner can use."""
@@ -77,6 +105,11 @@ class FunctionRegistry:
 
     def _with(self, session_id: SessionId, tools: Iterable[AnyTool]) -> dict[str, AnyTool]:
         return _merge(self._sessions.get(session_id, {}), tools, f"Session {session_id}")
+
+
+def need_of(name: str) -> str:
+    """Return the capability that a process needs to run a function."""
+    return f"tool:{name}"
 
 
 def _merge(known: dict[str, AnyTool], tools: Iterable[AnyTool], where: str) -> dict[str, AnyTool]:

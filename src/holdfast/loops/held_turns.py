@@ -19,7 +19,7 @@ from holdfast.domain.messages import Part
 from holdfast.domain.sessions import OnBusy, StopReason, has_waiting_turn
 from holdfast.domain.turns import HeldTurn, ResumePolicy
 from holdfast.execution.coordinator import LocalCoordinator
-from holdfast.loops.turn import LoopParts, LoopTurn
+from holdfast.loops.turn import LoopServices, LoopTurn
 from holdfast.ports.runtime import TurnInput
 from holdfast.ports.store import Store
 from holdfast.ports.system import Doorbell
@@ -60,7 +60,7 @@ class HeldTurns:
         turns: Turns,
         inputs: TurnInputs,
         coordinator: LocalCoordinator,
-        parts: Callable[[], LoopParts],
+        parts: Callable[[], LoopServices],
     ) -> None:
         self._store = store
         self._journal = journal

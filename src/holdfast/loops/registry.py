@@ -16,7 +16,7 @@ from holdfast.domain.errors import Code, Conflict, Invalid
 from holdfast.domain.turns import ResumePolicy
 from holdfast.domain.waits import Wait, WaitReason
 from holdfast.loops.held_turns import failure_of
-from holdfast.loops.turn import LoopParts, LoopTurn
+from holdfast.loops.turn import LoopServices, LoopTurn
 from holdfast.ports.runtime import (
     Emit,
     TurnEnd,
@@ -45,7 +45,7 @@ class Loops:
     # The function may act before its first draft.
     writes_first = False
 
-    def __init__(self, parts: Callable[[], LoopParts]) -> None:
+    def __init__(self, parts: Callable[[], LoopServices]) -> None:
         self._parts = parts
         self._loops: dict[str, Loop] = {}
         self._limits: dict[str, asyncio.Semaphore] = {}

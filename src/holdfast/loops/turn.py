@@ -77,7 +77,7 @@ class StepContext:
         self.costs.append(await self._turn.cost_of(usage, model, request_id))
 
 
-class LoopParts(Struct, frozen=True, kw_only=True):
+class LoopServices(Struct, frozen=True, kw_only=True):
     """What turns of a user's function need from outside."""
 
     toolbox: Toolbox
@@ -184,7 +184,7 @@ class LoopTurn(Branch):
         self,
         turn: TurnInput,
         emit: Emit,
-        parts: LoopParts,
+        parts: LoopServices,
         *,
         resume: ResumePolicy = ResumePolicy.REPLAY,
         attempt: int = 1,

@@ -50,7 +50,7 @@ from holdfast.domain.sessions import (
     transition,
 )
 from holdfast.domain.turns import OpenStep, Repair, closing_notice, cut_short
-from holdfast.domain.waits import Wait
+from holdfast.domain.waits import Wait, WaitReason
 from holdfast.ports.agent_processes import ProcessSlot
 from holdfast.ports.runtime import (
     Limits,
@@ -231,12 +231,16 @@ class Turns:
         inputs: TurnInputs,
         runtimes: Mapping[type[AgentRuntime], Runtime],
         slots: ProcessLimit,
+        *,
+        missing: Callable[[Session], Sequence[str]] = lambda _: (),
     ) -> None:
+        """`missing` returns the functions of a session that this process does not have."""
         self._store = store
         self._journal = journal
         self._inputs = inputs
         self._runtimes = runtimes
         self._slots = slots
+        self._missing = missing
 
     async def drain(self, lease: Lease, is_wanted: IsWanted = allow_any_turn) -> bool:
         """Run the turn that began with the lease, and the following ones that are wanted.
@@ -273,6 +277,8 @@ class Turns:
             if isinstance(turn, Outcome):
                 return await self.give_up(lease, turn)
             runtime = self._runtimes[type(turn.agent.runtime)]
+            if turn.session is not None and (lacking := self._missing(turn.session)):
+                raise TurnPausedError(_wait_for(lacking))
             if not runtime.writes_first:
                 await self._journal.require_stored(lease)
             emitter = self.emitter(lease)
@@ -367,6 +373,13 @@ class Turns:
 
 async def _nothing() -> None:
     """Write nothing."""
+
+
+def _wait_for(functions: Sequence[str]) -> Wait:
+    named = ", ".join(functions)
+    text = f"The turn waits for a process that has the tool {named}."
+    needs = tuple(f"tool:{name}" for name in functions)
+    return Wait(reason=WaitReason.TOOL, text=text, needs=needs)
 
 
 class Emitter:

@@ -483,3 +483,49 @@ def _agent_runtime_of(form: AgentForm) -> Runtime:
         retry=form.runtime.retry,
         memory=form.runtime.memory,
     )
+
+
+class SessionAgentForm(Struct, frozen=True, kw_only=True):
+    """The agent of a session, as it was when the session was opened."""
+
+    slug: Annotated[str, Meta(description="The agent's slug.")]
+    name: Annotated[str, Meta(description="The agent's display name.")]
+    runtime: Annotated[
+        Literal["llm", "acp", "loop"],
+        Meta(
+            description="llm for Holdfast's own loop, acp for an external program, loop for a "
+            "Python function."
+        ),
+    ]
+    model_ids: Annotated[tuple[Uuid, ...], Meta(description="The models, in order of preference.")]
+    output_schema: (
+        Annotated[dict[str, Any], Meta(description="The schema of each answer's value, if any.")]
+        | UnsetType
+    ) = UNSET
+
+
+_KINDS: Final[Mapping[type[Runtime], Literal["llm", "acp", "loop"]]] = {
+    LlmRuntime: "llm",
+    AcpRuntime: "acp",
+    LoopRuntime: "loop",
+}
+
+
+def session_agent_form(agent: Agent) -> SessionAgentForm:
+    """Return the form of the agent of a session."""
+    chain = agent.runtime.models if isinstance(agent.runtime, LlmRuntime) else ()
+    return SessionAgentForm(
+        slug=agent.slug,
+        name=agent.name,
+        runtime=_KINDS[type(agent.runtime)],
+        model_ids=tuple(each.model_id for each in chain),
+        output_schema=agent.extra.get("output_schema", UNSET),
+    )
+
+
+def shown_runtime(shown: SessionAgentForm, chain: tuple[ModelChoice, ...]) -> Runtime:
+    """Return the runtime of a session's agent, as far as its form says."""
+    if shown.runtime == "loop":
+        return LoopRuntime(name=shown.slug)
+    # The command is not in the form; only the kind of runtime is.
+    return LlmRuntime(models=chain) if shown.runtime == "llm" else AcpRuntime(command="-")

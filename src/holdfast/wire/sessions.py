@@ -14,11 +14,8 @@ from holdfast.domain.agents import (
     AcpRuntime,
     Agent,
     AgentOverrides,
-    LlmRuntime,
-    LoopRuntime,
     ModelChoice,
     Retry,
-    Runtime,
 )
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.costs import CostSum
@@ -42,7 +39,15 @@ from holdfast.domain.sessions import (
 from holdfast.domain.tools import FsTier
 from holdfast.services.session_views import SessionOverview
 from holdfast.services.sessions import require_changeable
-from holdfast.wire.agents import GrantForm, Tags, grant_form, grant_of
+from holdfast.wire.agents import (
+    GrantForm,
+    SessionAgentForm,
+    Tags,
+    grant_form,
+    grant_of,
+    session_agent_form,
+    shown_runtime,
+)
 from holdfast.wire.costs import CostForm, UsageForm, cost_form, usage_form, usage_of
 from holdfast.wire.scalars import (
     Cursor,
@@ -184,25 +189,6 @@ class ForkPointForm(Struct, frozen=True, kw_only=True):
     sequence: Annotated[
         int, Meta(description="The sequence number of the last message that both sessions share.")
     ]
-
-
-class SessionAgentForm(Struct, frozen=True, kw_only=True):
-    """The agent of a session, as it was when the session was opened."""
-
-    slug: Annotated[str, Meta(description="The agent's slug.")]
-    name: Annotated[str, Meta(description="The agent's display name.")]
-    runtime: Annotated[
-        Literal["llm", "acp", "loop"],
-        Meta(
-            description="llm for Holdfast's own loop, acp for an external program, loop for a "
-            "Python function."
-        ),
-    ]
-    model_ids: Annotated[tuple[Uuid, ...], Meta(description="The models, in order of preference.")]
-    output_schema: (
-        Annotated[dict[str, Any], Meta(description="The schema of each answer's value, if any.")]
-        | UnsetType
-    ) = UNSET
 
 
 class ProgramForm(Struct, frozen=True, kw_only=True):
@@ -374,7 +360,7 @@ def session_form(overview: SessionOverview) -> SessionForm:
         message_count=session.message_count,
         last_event=session.last_event,
         metadata=session_metadata(session),
-        agent=_agent_form(session.agent),
+        agent=session_agent_form(session.agent),
         waiting=wait_form(session.waiting),
         process=_process_form(session),
     )
@@ -444,24 +430,6 @@ def status_filters(words: str | None) -> tuple[StatusFilter, ...]:
     """Return the filters for a comma-separated list of status values."""
     return tuple(
         status_filter for word in split_commas(words) for status_filter in STATUS_FILTERS[word]
-    )
-
-
-_KINDS: Final[Mapping[type[Runtime], Literal["llm", "acp", "loop"]]] = {
-    LlmRuntime: "llm",
-    AcpRuntime: "acp",
-    LoopRuntime: "loop",
-}
-
-
-def _agent_form(agent: Agent) -> SessionAgentForm:
-    chain = agent.runtime.models if isinstance(agent.runtime, LlmRuntime) else ()
-    return SessionAgentForm(
-        slug=agent.slug,
-        name=agent.name,
-        runtime=_KINDS[type(agent.runtime)],
-        model_ids=tuple(each.model_id for each in chain),
-        output_schema=agent.extra.get("output_schema", UNSET),
     )
 
 
@@ -581,13 +549,6 @@ def _program_of(form: ProgramForm | UnsetType) -> ProcessRecord | None:
     return ProcessRecord(state=form.state, exit=end)
 
 
-def _runtime_of(shown: SessionAgentForm, chain: tuple[ModelChoice, ...]) -> Runtime:
-    if shown.runtime == "loop":
-        return LoopRuntime(name=shown.slug)
-    # The command is not in the form; only the kind of runtime is.
-    return LlmRuntime(models=chain) if shown.runtime == "llm" else AcpRuntime(command="-")
-
-
 def _snapshot_of(form: SessionForm) -> Agent:
     shown = form.agent
     chain = tuple(ModelChoice(model_id=ModelId(each)) for each in shown.model_ids)
@@ -597,7 +558,7 @@ def _snapshot_of(form: SessionForm) -> Agent:
         slug=shown.slug,
         name=shown.name,
         system_prompt="",
-        runtime=_runtime_of(shown, chain),
+        runtime=shown_runtime(shown, chain),
         extra={} if shown.output_schema is UNSET else {"output_schema": shown.output_schema},
         created_at=parse_time(form.created_at),
         updated_at=parse_time(form.created_at),

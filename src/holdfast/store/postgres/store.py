@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any, Final, Self, TypeVar
 
 import asyncpg
@@ -19,7 +20,6 @@ from holdfast.ports.store import Tx
 from holdfast.ports.system import Clock
 from holdfast.search.index import IndexUpkeep
 from holdfast.store.postgres.checks import faults, lacking
-from holdfast.store.postgres.clock import DatabaseClock
 from holdfast.store.postgres.connect import Link
 from holdfast.store.postgres.connection import PostgresConnection
 from holdfast.store.postgres.errors import LostError, described, meaning, translated
@@ -27,6 +27,35 @@ from holdfast.store.postgres.listen import PostgresNews
 from holdfast.store.postgres.migrate import require_current
 from holdfast.store.postgres.writer import SWEEP, PostgresWriter
 from holdfast.store.sqlite.store import Tables
+
+NOW: Final = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
+
+
+class DatabaseClock:
+    """Implements the `Clock` port: leases are measured in milliseconds of database time.
+
+    It follows the boot clock of the machine; the offset to the database is measured again every
+    minute, because clocks drift.
+    """
+
+    def __init__(self, inner: Clock) -> None:
+        self._inner = inner
+        self._ahead = 0
+
+    def now(self) -> datetime:
+        """Return the wall-clock time in UTC; never used for ordering."""
+        return self._inner.now()
+
+    def lease_clock_ms(self) -> int:
+        """Return the database time in milliseconds."""
+        return self._inner.lease_clock_ms() + self._ahead
+
+    async def learn(self, connection: PostgresConnection) -> None:
+        """Measure the offset to the database time."""
+        before = self._inner.lease_clock_ms()
+        now = await connection.value(NOW)
+        self._ahead = now - (before + self._inner.lease_clock_ms()) // 2
+
 
 log = logging.getLogger(__name__)
 
