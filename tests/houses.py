@@ -26,6 +26,7 @@ from holdfast.domain.events import Event, Gap, TurnEnded
 from holdfast.domain.ids import LOCAL_OWNER, SessionId, SessionKey
 from holdfast.domain.messages import Message
 from holdfast.domain.models import Model
+from holdfast.domain.secrets import Scrubber
 from holdfast.domain.sessions import Session, SessionState
 from holdfast.domain.tools import Grant
 from holdfast.execution.coordinator import LocalCoordinator, RunScope
@@ -60,7 +61,7 @@ from holdfast.services.turns import Compactions, TurnInputs, Turns
 from holdfast.services.workspaces import Workspaces
 from holdfast.store.sqlite.token_file import SecretFile
 from holdfast.tools.toolbox import LocalToolbox
-from holdfast.wiring import known_programs
+from holdfast.wiring import known_programs, result_bounds
 from holdfast.workflows.session_export import Exports
 from holdfast.zones.service import Zones
 from tests.new_homes import furnish
@@ -169,7 +170,14 @@ async def _assembled(
         agents=Agents(store, models, outside.clock, id_factory),
         approvals=approvals,
         agent_processes=agent_processes,
-        calls=Calls(store, journal, coordinator, id_factory),
+        calls=Calls(
+            store,
+            journal,
+            coordinator,
+            id_factory,
+            lease_clock=clock,
+            bound_result=result_bounds(store, Scrubber),
+        ),
         compactions=Compactions(store, journal, inputs, runtimes),
         mcp_servers=SessionMcpServers({}, LocalToolbox(())),
         models=models,

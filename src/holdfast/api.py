@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from holdfast.services.agent_processes import AgentProcesses, SessionMcpServers
     from holdfast.services.agents import Agents
     from holdfast.services.approvals import Approvals
-    from holdfast.services.calls import Calls, SettlementRequest
+    from holdfast.services.calls import CallAnswer, Calls, SettlementRequest
     from holdfast.services.costs import Costs
     from holdfast.services.event_stream import Events
     from holdfast.services.maintenance import Maintenance
@@ -313,6 +313,9 @@ class CallsApi(Protocol):
     async def get(self, owner: "Owner", session_id: "SessionId", call_id: str) -> "Call": ...
     async def settle(
         self, owner: "Owner", session_id: "SessionId", call_id: str, request: "SettlementRequest"
+    ) -> "Call": ...
+    async def answer(
+        self, owner: "Owner", session_id: "SessionId", call_id: str, answer: "CallAnswer"
     ) -> "Call": ...
 
 

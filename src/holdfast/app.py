@@ -208,7 +208,14 @@ async def _assembled(
     records.approvals.attach(coordinator)
     openings = SessionCreation(journal, models, records.repos, folders, rules)
     sessions = Sessions(store, journal, openings, leases, coordinator)
-    calls = Calls(store, journal, coordinator, id_factory)
+    calls = Calls(
+        store,
+        journal,
+        coordinator,
+        id_factory,
+        lease_clock=records.lease_clock,
+        bound_result=wiring.result_bounds(store, lambda: secrets.scrubber),
+    )
     agents = Agents(store, models, clock, id_factory, _agent_rules(config, secrets))
     parts = wiring.LoopParts(records, turns, inputs, coordinator, models, agents, tools, clock)
     _connect_functions(functions, run_parts.loops, parts, sessions, calls)

@@ -18,8 +18,8 @@ from holdfast.config import Config, Credential
 from holdfast.domain.agent_processes import KnownProgram
 from holdfast.domain.calls import CallState
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid, Unavailable
-from holdfast.domain.ids import LOCAL_OWNER, Owner, SessionId
-from holdfast.domain.secrets import Secret
+from holdfast.domain.ids import LOCAL_OWNER, Owner, SessionId, SessionKey
+from holdfast.domain.secrets import Scrubber, Secret
 from holdfast.domain.sessions import Budget
 from holdfast.domain.tools import Grant
 from holdfast.execution.system import SystemClock, SystemRandomness
@@ -29,7 +29,8 @@ from holdfast.importers.template_sessions import TemplatePromotion
 from holdfast.ports.runtime import Limits
 from holdfast.ports.store import Store
 from holdfast.ports.system import Clock, Randomness
-from holdfast.services.calls import Calls, SettlementAction, SettlementRequest
+from holdfast.services.calls import BoundResult, Calls, SettlementAction, SettlementRequest
+from holdfast.services.media import SessionOutputStore
 from holdfast.services.secrets import Secrets
 from holdfast.services.stamping import IdFactory, Stamping
 
@@ -225,6 +226,17 @@ def build_functions(
 ) -> FunctionRegistry:
     """Return the functions that this process offers as tools."""
     return FunctionRegistry(owner, FunctionRunner(threads=config.tool_threads), tools)
+
+
+def result_bounds(store: Store, scrubber: Callable[[], Scrubber]) -> BoundResult:
+    """Return the function that limits the results of clients as those of tools."""
+
+    async def bound(result: Any, key: SessionKey) -> Any:
+        from holdfast.engine.tool_results import limit_result
+
+        return await limit_result(scrubber().cleaned(result), SessionOutputStore(store, key))
+
+    return bound
 
 
 async def settle_late(calls: Calls, owner: str, session_id: str, call_id: str, result: Any) -> None:

@@ -130,6 +130,7 @@ def test_all_tables_are_strict_and_all_of_them_ours(connection: Connection) -> N
         "agents",
         "approvals",
         "calls",
+        "client_requests",
         "costs",
         "deltas",
         "desks",
@@ -198,6 +199,7 @@ def test_references_are_declared_where_rows_belong_together(connection: Connecti
             "desks",
             "waits",
             "held_turns",
+            "client_requests",
         )
     }
     assert set(references) == belongs | {

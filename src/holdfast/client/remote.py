@@ -44,7 +44,7 @@ from holdfast.domain.sessions import (
 from holdfast.domain.text import require_int, require_str
 from holdfast.own_loops import LoopVerbs
 from holdfast.services.agents import BUILT_IN
-from holdfast.services.calls import SettlementRequest
+from holdfast.services.calls import CallAnswer, SettlementRequest
 from holdfast.wire.agents import (
     AgentForm,
     AgentList,
@@ -62,7 +62,14 @@ from holdfast.wire.approvals import (
     answer_post,
     approval_of,
 )
-from holdfast.wire.calls import CallForm, CallList, CallsQuery, call_of, settle_post
+from holdfast.wire.calls import (
+    CallForm,
+    CallList,
+    CallsQuery,
+    call_of,
+    result_post,
+    settle_post,
+)
 from holdfast.wire.events import EventsQuery, StoredEventList, Words
 from holdfast.wire.messages import (
     MediaUpload,
@@ -268,6 +275,13 @@ class RemoteCalls(RemotePart):
         """Settle a call with an unknown outcome; the server records the token that settled it."""
         path = session_path(session_id, "calls", call_id, "settle")
         return call_of(await self._requests.post(path, settle_post(request), CallForm))
+
+    async def answer(
+        self, owner: Owner, session_id: SessionId, call_id: str, answer: CallAnswer
+    ) -> Call:
+        """Answer a call that a client was asked to run; the first answer counts."""
+        path = session_path(session_id, "calls", call_id, "result")
+        return call_of(await self._requests.post(path, result_post(answer), CallForm))
 
 
 class RemoteMessages(RemotePart):

@@ -1,7 +1,9 @@
 """Calls: the lifecycle of one tool call, derived from the journal's events.
 
 intended ──▶ started ──▶ finished
-    │            └─────▶ unknown ◀─▶ settled (retried · skipped · marked done)
+    │  │         └─────▶ unknown ◀─▶ settled (retried · skipped · marked done)
+    │  └─▶ requested (a client runs it) ──▶ started, when its answer comes
+    │          └─▶ finished (not answered in time, or its turn ended)
     └─▶ finished (refused or skipped before it ran)
 
 A call settled by a retry becomes unknown again if the retry did not run.
@@ -26,6 +28,7 @@ class CallState(StrEnum):
     """The state of a call."""
 
     INTENDED = "intended"
+    REQUESTED = "requested"
     STARTED = "started"
     FINISHED = "finished"
     UNKNOWN = "unknown"
@@ -57,10 +60,24 @@ class Call(Struct, frozen=True, kw_only=True):
     result_sequence: int | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    # Until when the client may answer; only while the call is requested.
+    deadline_at: datetime | None = None
+
+
+class ClientRequest(Struct, frozen=True, kw_only=True):
+    """The request to a client to run a call, and the digest of the first answer to it.
+
+    `is_late` means that the call had ended before, so the answer is not its result.
+    """
+
+    deadline_at: datetime
+    answer: str | None = None
+    is_late: bool = False
 
 
 NEXT: Final[Mapping[CallState, frozenset[CallState]]] = {
-    CallState.INTENDED: frozenset({CallState.STARTED, CallState.FINISHED}),
+    CallState.INTENDED: frozenset({CallState.REQUESTED, CallState.STARTED, CallState.FINISHED}),
+    CallState.REQUESTED: frozenset({CallState.STARTED, CallState.FINISHED}),
     # Includes itself, because a pure or idempotent call starts again after a crash.
     CallState.STARTED: frozenset({CallState.STARTED, CallState.FINISHED, CallState.UNKNOWN}),
     CallState.FINISHED: frozenset(),
@@ -75,18 +92,25 @@ def call_key(owner: Owner, session_id: SessionId, call_id: CallId) -> str:
     return hashlib.sha256(f"{owner}|{session_id}|{call_id}".encode()).hexdigest()
 
 
+def request_call(call: Call, *, deadline_at: datetime) -> Call:
+    """Return the call as requested from a client, which has not run it as far as is known."""
+    moved = _transition(call, CallState.REQUESTED)
+    return msgspec.structs.replace(moved, deadline_at=deadline_at)
+
+
 def start_call(call: Call, *, at: datetime) -> Call:
     """Return the call as started; a recovered pure or idempotent call may start again."""
     if call.state is CallState.STARTED and call.effect is Effect.UNSAFE:
         raise _refusal(call, CallState.STARTED)
-    return msgspec.structs.replace(_transition(call, CallState.STARTED), started_at=at)
+    moved = _transition(call, CallState.STARTED)
+    return msgspec.structs.replace(moved, started_at=at, deadline_at=None)
 
 
 def finish_call(call: Call, status: ResultStatus, *, at: datetime, sequence: int) -> Call:
     """Return the call with its outcome and the sequence of its result."""
     unknown = status is ResultStatus.UNKNOWN
     moved = _transition(call, CallState.UNKNOWN if unknown else CallState.FINISHED)
-    return msgspec.structs.replace(moved, ended_at=at, result_sequence=sequence)
+    return msgspec.structs.replace(moved, ended_at=at, result_sequence=sequence, deadline_at=None)
 
 
 def add_details(arguments: dict[str, Any]) -> Callable[[Call], Call]:
@@ -127,7 +151,7 @@ def is_unrun_retry(call: Call, status: ResultStatus) -> bool:
 
 def is_open(call: Call) -> bool:
     """Return whether the call still has no result."""
-    return call.state in {CallState.INTENDED, CallState.STARTED}
+    return call.state in {CallState.INTENDED, CallState.REQUESTED, CallState.STARTED}
 
 
 def _transition(call: Call, state: CallState) -> Call:

@@ -37,6 +37,7 @@ from holdfast.domain.events import (
     StepDelta,
     StepEnded,
     ToolEnded,
+    ToolRequested,
     ToolStarted,
     TurnStarted,
     answer_event,
@@ -128,6 +129,7 @@ def is_same_version(one: SessionState, other: SessionState) -> bool:
 
 # Events without free text, which need no redaction.
 _PLAIN: Final = (TurnStarted, StepEnded)
+_NOT_RUN: Final = frozenset({CallState.INTENDED, CallState.REQUESTED})
 _APPENDED: Final = name_of(MessageAppended)
 
 
@@ -267,9 +269,14 @@ class CommitBuilder:
             self._last = at
         if isinstance(payload, ToolStarted):
             self.advance_call(payload.call_id, lambda call: calls.start_call(call, at=instant(at)))
+        elif isinstance(payload, ToolRequested):
+            until = payload.deadline_at
+            self.advance_call(
+                payload.call_id, lambda call: calls.request_call(call, deadline_at=until)
+            )
         elif isinstance(payload, ToolEnded):
             call = self.known_call(payload.call_id)
-            if call is not None and call.state is CallState.INTENDED:
+            if call is not None and call.state in _NOT_RUN:
                 payload = replace(payload, has_run=False)
         elif isinstance(payload, CallSettled):
             self.advance_call(payload.call_id, lambda call: calls.settle_call(call, payload.how))

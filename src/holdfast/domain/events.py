@@ -29,7 +29,7 @@ from holdfast.domain.ids import (
 from holdfast.domain.messages import Message, PlanStep, ResultStatus, Role, ToolError
 from holdfast.domain.sessions import SessionContext, Status, StopReason
 from holdfast.domain.time import microseconds
-from holdfast.domain.tools import ToolClass
+from holdfast.domain.tools import Effect, ToolClass
 from holdfast.domain.waits import WaitReason
 
 
@@ -236,6 +236,17 @@ class ToolStarted(Struct, frozen=True, kw_only=True, tag="tool.started"):
     arguments: dict[str, Any]
 
 
+class ToolRequested(Struct, frozen=True, kw_only=True, tag="tool.requested"):
+    """A client is asked to run a call, and to answer by `deadline_at`."""
+
+    call_id: CallId
+    name: str
+    arguments: dict[str, Any]
+    effect: Effect
+    attempt: int = 1
+    deadline_at: datetime
+
+
 class ToolProgressed(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tool.progressed"):
     """A running tool call reported its progress; `fraction` is from 0 to 1."""
 
@@ -316,6 +327,7 @@ Payload = (
     | StepFailed
     | MessageAppended
     | ToolStarted
+    | ToolRequested
     | ToolProgressed
     | ToolEnded
     | CallSettled

@@ -66,6 +66,7 @@ class NoticeCode(StrEnum):
     AGENT_OPTION_REFUSED = "agent_option_refused"
     AGENT_COMPACTED = "agent_compacted"
     REPLAY_LEFTOVER = "replay_leftover"
+    LATE_RESULT = "late_result"
     INFORMATION = "information"
 
 

@@ -104,12 +104,23 @@ ELSEWHERE: Final = frozenset({"web_search", "mcp_call", "read_clipboard", "invok
 
 # Prefix of every MCP tool id; no built-in tool has it.
 REMOTE: Final = "mcp_"
+# Names that no function and no definition may have, and the form of all others.
+RESERVED: Final = CATALOGUE | {"invoke_agent", "final_result"}
+TOOL_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+# How long a client has to answer a call, in seconds.
+CLIENT_TIMEOUT: Final = 3_600.0
+CLIENT_TIMEOUT_LONGEST: Final = 2_592_000.0
 _NOT_IN_AN_ID: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def remote_id(server: str, tool: str = "") -> str:
     """Return the id of an MCP server's tool, or the common prefix of all its tools."""
     return _NOT_IN_AN_ID.sub("_", f"{REMOTE}{server}_{tool}")
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether a name belongs to a tool of Holdfast or of an MCP server."""
+    return name in RESERVED or name.startswith(REMOTE)
 
 
 def require_tool(name: str, *, field: str) -> str:
@@ -140,6 +151,23 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.name.strip():
             raise Invalid(Code.AGENT_INVALID, "A tool needs a name.", {"field": "tools.name"})
+
+    @property
+    def is_client_run(self) -> bool:
+        """Return whether a client runs it: it has parameters, and Holdfast has no such tool."""
+        return self.parameters is not None and not is_reserved(self.name)
+
+    @property
+    def effect(self) -> Effect:
+        """Return the effect of running a call twice; `unsafe` unless the author says otherwise."""
+        given = (self.extra or {}).get("effect")
+        return Effect(given) if given in list(Effect) else Effect.UNSAFE
+
+    @property
+    def timeout_s(self) -> float:
+        """Return how long a client has to answer a call, in seconds."""
+        given = (self.extra or {}).get("timeout_s")
+        return float(given) if isinstance(given, int | float) else CLIENT_TIMEOUT
 
     @property
     def is_described(self) -> bool:

@@ -138,9 +138,9 @@ class Repair(Struct, frozen=True, kw_only=True):
 def after_crash(step: OpenStep | None, calls: Sequence[Call], recovery: Recovery) -> Repair:
     """Decide how to recover each call after a crash in the middle of a turn.
 
-    The model is asked again. Calls that did not start, and pure or idempotent ones, are resumed. A
-    started unsafe call becomes unknown and ends the turn, unless the agent's recovery is
-    `continue`.
+    The model is asked again. Calls that did not start, and pure or idempotent ones, are resumed; a
+    call that a client was asked to run goes on waiting. A started unsafe call becomes unknown and
+    ends the turn, unless the agent's recovery is `continue`.
     """
     doubtful = [call for call in calls if _is_uncertain(call)]
     if not doubtful or recovery is Recovery.CONTINUE:
@@ -150,6 +150,13 @@ def after_crash(step: OpenStep | None, calls: Sequence[Call], recovery: Recovery
         drafts=(*_closed_step(step), *_kept_text(step), *_bounded(step), *_answers(calls)),
         outcome=Outcome(stop_reason=StopReason.INTERRUPTED, failure=failure),
     )
+
+
+def after_deadline(calls: Sequence[Call]) -> Iterator[Draft]:
+    """Yield the results of the calls that no client has answered in time."""
+    for call in calls:
+        if call.state is CallState.REQUESTED:
+            yield from _result(call, ResultStatus.ERROR, _TIMEOUT)
 
 
 def after_restart(step: OpenStep | None, calls: Sequence[Call]) -> Repair:
@@ -180,6 +187,9 @@ def cut_short(step: OpenStep | None, calls: Sequence[Call], outcome: Outcome) ->
 
 _UNKNOWN = ToolError(code="unknown", message="outcome unknown: the call was cut off while it ran")
 _SKIPPED = ToolError(code="aborted", message="the call was not run: its turn ended before")
+_TIMEOUT = ToolError(
+    code="timeout", message="no client has answered in time; the call was not run, as far as known"
+)
 _ABORTED = ToolError(code="aborted", message="the call was stopped while it ran")
 _RESTARTED = (
     "Holdfast was stopped while the agent was working, and the agent with it; "
@@ -283,7 +293,7 @@ def _kept_text(step: OpenStep | None) -> tuple[Draft, ...]:
 def _answers(calls: Sequence[Call]) -> Iterator[Draft]:
     """Yield the results of the calls that are open when their turn ends, in call order."""
     for call in filter(is_open, calls):
-        if call.state is CallState.INTENDED:
+        if call.state in {CallState.INTENDED, CallState.REQUESTED}:
             yield from _result(call, ResultStatus.SKIPPED, _SKIPPED)
         elif _is_uncertain(call):
             yield from _result(call, ResultStatus.UNKNOWN, _UNKNOWN)

@@ -16,10 +16,12 @@ from holdfast.domain.events import ToolEnded, ToolProgressed, ToolStarted
 from holdfast.domain.ids import ApprovalId, CallId
 from holdfast.domain.messages import ResultStatus, Role, ToolError, ToolResult
 from holdfast.domain.tools import Effect, ResultCode
+from holdfast.domain.waits import Wait, WaitReason
 from holdfast.engine.cancellation import clear_cancellation, stop_if_cancelled
 from holdfast.engine.tool_approval import Permission, permit
 from holdfast.engine.tool_results import UNSHOWABLE, limit_result
 from holdfast.engine.turn_state import TurnState
+from holdfast.ports.runtime import TurnPausedError
 from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, Toolbox, ToolWorkspace
 from holdfast.services.approvals import ALWAYS_ALLOWED, Ruling
 
@@ -77,6 +79,10 @@ async def dispatch(
             return _denied(permission)
     # An approval that arrives after cancellation does not start the call.
     stop_if_cancelled()
+    if planned.client_timeout is not None:
+        # On disk before the pause, which has a commit of its own.
+        await play.emit()
+        raise TurnPausedError(_wait_for(call), timeout_s=planned.client_timeout)
     slot = planned.slot
     if slot is not None and not slot.try_take():
         # On disk before it waits: until then the call is intended and nothing more.
@@ -114,6 +120,14 @@ def refuse_call(
 ) -> CallOutcome:
     """Return the result of a call that did not run."""
     return CallOutcome(status=status, error=ToolError(code=code, message=message))
+
+
+def _wait_for(call: Call) -> Wait:
+    return Wait(
+        reason=WaitReason.CLIENT,
+        text=f"The turn waits for a client to run {call.name}.",
+        call_ids=(call.id,),
+    )
 
 
 def _stricter(of_agent: str | None, of_tool: str | None) -> str | None:

@@ -5,14 +5,13 @@ import hashlib
 import inspect
 import logging
 import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, overload
 
 from holdfast.domain.canonical_json import canonical
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.tools import CATALOGUE, REMOTE, Effect
+from holdfast.domain.tools import TOOL_NAME, Effect, is_reserved
 from holdfast.functions.signatures import ANY_ARGUMENTS, TEXT_LARGEST, Signature, read_signature
 
 P = ParamSpec("P")
@@ -35,8 +34,6 @@ ApprovalRule = ApprovalName | Callable[[dict[str, Any]], ApprovalName | Ask]
 OnError = Callable[[BaseException], str | None]
 
 APPROVALS: Final = frozenset({"auto", "ask", "deny", "mode"})
-RESERVED: Final = CATALOGUE | {"invoke_agent", "final_result"}
-_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
 class Tool(Generic[P, R]):
@@ -208,11 +205,11 @@ def _require_name(function: Any, name: str | None) -> str:
     found = name or getattr(_inner(function), "__name__", None) or type(function).__name__
     if found == "<lambda>":
         raise _invalid("a lambda", "has no name; pass `name`")
-    if not isinstance(found, str) or not _NAME.fullmatch(found):
+    if not isinstance(found, str) or not TOOL_NAME.fullmatch(found):
         raise _invalid(
             str(found), "needs a name of at most 64 letters, digits, _ and -; pass `name`"
         )
-    if found in RESERVED or found.startswith(REMOTE):
+    if is_reserved(found):
         raise Invalid(
             Code.TOOL_NAME_TAKEN,
             f"{found} is the name of a tool of Holdfast; pass another `name`.",

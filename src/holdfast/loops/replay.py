@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.calls import Call, CallState
+from holdfast.domain.calls import Call, is_open
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import Message, Role, Step, ToolCall, ToolResult
@@ -121,6 +121,4 @@ def call_id_of(turn: int, place: Position) -> CallId:
 
 def is_done(entry: Entry) -> bool:
     """Return whether an entry has its outcome; an unknown one has it, too."""
-    return entry.result is not None and (
-        entry.call is None or entry.call.state not in {CallState.INTENDED, CallState.STARTED}
-    )
+    return entry.result is not None and (entry.call is None or not is_open(entry.call))

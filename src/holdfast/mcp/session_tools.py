@@ -43,7 +43,12 @@ PAGE_MOST: Final = 500
 # Size limit of the messages in one result, unless a single message is larger.
 ANSWER_LARGEST: Final = 2 << 20
 ANSWERED_BY: Final = "mcp"
-OPEN_STATES: Final = (CallState.INTENDED, CallState.STARTED, CallState.UNKNOWN)
+OPEN_STATES: Final = (
+    CallState.INTENDED,
+    CallState.REQUESTED,
+    CallState.STARTED,
+    CallState.UNKNOWN,
+)
 LIMIT: Final = Argument(
     "limit", IntegerType(least=1, most=PAGE_MOST, usual=PAGE), "The maximum number of results."
 )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.store.agents import AgentRows
     from holdfast.store.approvals import ApprovalRows
     from holdfast.store.calls import CallRows
+    from holdfast.store.client_requests import ClientRequestRows
     from holdfast.store.costs import CostRows
     from holdfast.store.events import EventRows
     from holdfast.store.held_turns import HeldTurnRows
@@ -59,6 +60,7 @@ class Tx(Protocol):
     agents: "AgentRows"
     approvals: "ApprovalRows"
     calls: "CallRows"
+    client_requests: "ClientRequestRows"
     costs: "CostRows"
     events: "EventRows"
     held_turns: "HeldTurnRows"

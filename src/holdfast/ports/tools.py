@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from holdfast.domain.messages import ResultStatus, ToolError
 from holdfast.domain.secrets import Secret
-from holdfast.domain.tools import Effect, Grant, ToolClass
+from holdfast.domain.tools import Effect, Grant, ToolClass, ToolSpec
 from holdfast.ports.llm import LlmTool
 
 
@@ -47,6 +47,8 @@ class ToolWorkspace(Struct, frozen=True, kw_only=True):
     # The agent's, the session's and the configuration's grant: each of them must allow a call.
     grants: tuple[Grant, ...]
     tools: frozenset[str]
+    # Definitions of tools that a client runs, by name.
+    client_tools: Mapping[str, ToolSpec] = {}
     servers: tuple[Mapping[str, Any], ...] = ()
     # MCP servers named by the user's client; naming one implies consent to it.
     session_servers: tuple[Mapping[str, Any], ...] = ()
@@ -128,6 +130,8 @@ class PlannedCall(Struct, frozen=True, kw_only=True):
     # The tool's own rule: `ask`, or `mode` to let the session's mode decide about a function.
     approval: str | None = None
     slot: CallSlot | None = None
+    # A client runs the call, and has this many seconds to answer.
+    client_timeout: float | None = None
 
 
 class CallOutcome(Struct, frozen=True, kw_only=True):

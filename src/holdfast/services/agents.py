@@ -1,6 +1,6 @@
 """Agents: create, change and archive them. Sessions keep the version they opened with."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -25,7 +25,15 @@ from holdfast.domain.queries import AgentQuery, Page, decode_cursor, encode_curs
 from holdfast.domain.secrets import Scrubber
 from holdfast.domain.sessions import Created, digest_of
 from holdfast.domain.text import require_text
-from holdfast.domain.tools import tool_fields
+from holdfast.domain.tools import (
+    CLIENT_TIMEOUT,
+    CLIENT_TIMEOUT_LONGEST,
+    TOOL_NAME,
+    Effect,
+    ToolSpec,
+    is_reserved,
+    tool_fields,
+)
 from holdfast.ports.store import Store, Tx
 from holdfast.ports.system import Clock
 from holdfast.services.batches import fill_page
@@ -119,6 +127,7 @@ class Agents:
             slug = await _free_slug(tx, owner, wanted)
             stamps = {"id": agent_id, "owner": owner, "created_at": now, "updated_at": now}
             agent = await self._with_models(tx, _agent({**wanted, "slug": slug}, stamps), models)
+            require_definitions(agent.tools)
             agent = self._scrubber().cleaned(agent)
             await tx.agents.add(agent, digest)
             await adopt_zones(
@@ -176,6 +185,8 @@ class Agents:
             if wanted.get("slug", agent.slug) != agent.slug:
                 await _free_slug(tx, owner, wanted)
             changed = self._scrubber().cleaned(_agent(asdict(agent) | wanted, {}))
+            if changed.tools != agent.tools:
+                require_definitions(changed.tools)
             if models is not None:
                 changed = await self._with_models(tx, changed, models)
             if changed == agent:
@@ -407,6 +418,50 @@ def require_schemas(extra: Mapping[str, Any]) -> None:
             raise Invalid(Code.AGENT_INVALID, f"{key} is not valid: {fault}.", {"fields": [key]})
 
 
+DEFINITION_LARGEST: Final = 64 << 10
+_APPROVALS: Final = frozenset({None, "auto", "ask", "deny", "mode"})
+
+
+def require_definitions(tools: Iterable[ToolSpec]) -> None:
+    """Refuse a tool with `parameters`, which a client runs, that could not be offered or run."""
+    for tool in tools:
+        fault = _definition_fault(tool) if tool.parameters is not None else None
+        if fault is not None:
+            text = f"The tool {tool.name} is not valid: {fault}."
+            raise Invalid(Code.TOOL_INVALID, text, {"field": "tools", "tool": tool.name})
+
+
+def _definition_fault(tool: ToolSpec) -> str | None:
+    if is_reserved(tool.name):
+        raise Invalid(
+            Code.TOOL_NAME_TAKEN,
+            f"{tool.name} is the name of a tool of Holdfast; leave out `parameters`, or choose "
+            "another name.",
+            {"field": "tools", "tool": tool.name},
+        )
+    schema, extra = tool.parameters or {}, tool.extra or {}
+    timeout = extra.get("timeout_s", CLIENT_TIMEOUT)
+    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    rules = {
+        "its name needs at most 64 letters, digits, _ and -": TOOL_NAME.fullmatch(tool.name),
+        "it needs a description": (tool.description or "").strip(),
+        "parameters may have at most 64 KiB": (
+            len(msgspec.json.encode(schema)) <= DEFINITION_LARGEST
+        ),
+        "parameters must be a schema with the type object": schema.get("type") == "object",
+        "effect must be pure, idempotent or unsafe": (
+            extra.get("effect", Effect.UNSAFE) in list(Effect)
+        ),
+        "approval must be auto, ask, deny or mode": tool.approval in _APPROVALS,
+        f"timeout_s must be above 0 and at most {CLIENT_TIMEOUT_LONGEST:.0f}": (
+            is_number and 0 < timeout <= CLIENT_TIMEOUT_LONGEST
+        ),
+    }
+    broken = next((rule for rule, holds in rules.items() if not holds), None)
+    fault = broken or _schema_fault(schema)
+    return fault if broken or fault is None else f"parameters: {fault}"
+
+
 def _schema_fault(schema: dict[str, Any]) -> str | None:
     from jsonschema import Draft202012Validator, SchemaError
 
@@ -434,13 +489,19 @@ def _leads_elsewhere(schema: Any) -> bool:
 
 def parse_value(text: str, schema: Mapping[str, Any]) -> Any:
     """Return the JSON value of a text; raises `SchemaFault` if it does not match the schema."""
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import best_match
-
     try:
         value = msgspec.json.decode(_without_fence(text))
     except (msgspec.DecodeError, RecursionError, ValueError):
         raise SchemaFault("it is not a single JSON value") from None
+    check_value(value, schema)
+    return value
+
+
+def check_value(value: Any, schema: Mapping[str, Any]) -> None:
+    """Raise `SchemaFault` if a JSON value does not match the schema."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
     if _leads_elsewhere(schema):
         raise SchemaFault(_REFERENCE)
     try:
@@ -450,7 +511,6 @@ def parse_value(text: str, schema: Mapping[str, Any]) -> Any:
         raise SchemaFault(_REFERENCE) from None
     if error is not None:
         raise SchemaFault(f"at {error.json_path}: {_rule(error.validator, error.validator_value)}")
-    return value
 
 
 def _without_fence(text: str) -> str:

@@ -1,6 +1,7 @@
-"""Calls: list tool calls, and settle those with an unknown outcome."""
+"""Calls: list tool calls, answer those that a client runs, settle those with unknown outcome."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final
 
@@ -9,12 +10,29 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.domain.agents import AcpRuntime
-from holdfast.domain.calls import Call, CallState, Settlement, retry_id
-from holdfast.domain.drafts import MessageDraft
+from holdfast.domain.calls import (
+    Call,
+    CallState,
+    ClientRequest,
+    Settlement,
+    is_open,
+    retry_id,
+    start_call,
+)
+from holdfast.domain.canonical_json import digest
+from holdfast.domain.drafts import Draft, MessageDraft
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
-from holdfast.domain.events import CallSettled
-from holdfast.domain.ids import CallId, Owner, SessionId
-from holdfast.domain.messages import Notice, NoticeCode, Role, ToolCall
+from holdfast.domain.events import CallSettled, ToolEnded, ToolRequested
+from holdfast.domain.ids import CallId, Owner, SessionId, SessionKey
+from holdfast.domain.messages import (
+    Notice,
+    NoticeCode,
+    ResultStatus,
+    Role,
+    ToolCall,
+    ToolError,
+    ToolResult,
+)
 from holdfast.domain.queries import (
     LIMIT_MOST,
     Page,
@@ -23,16 +41,30 @@ from holdfast.domain.queries import (
     encode_count,
     require_limit,
 )
-from holdfast.domain.sessions import admit_turn, has_waiting_turn
+from holdfast.domain.sessions import Created, admit_turn, has_waiting_turn
 from holdfast.domain.text import require_text
+from holdfast.domain.time import instant
+from holdfast.domain.tools import ResultCode
+from holdfast.domain.waits import Wait, WaitReason
 from holdfast.ports.runtime import Coordinator
 from holdfast.ports.store import Store, Tx
+from holdfast.ports.system import Clock
 from holdfast.services.batches import fill_page
-from holdfast.services.journal import Journal, SessionWriter, find_session_state
+from holdfast.services.journal import (
+    Journal,
+    SessionWriter,
+    continue_turn,
+    find_session_state,
+)
 from holdfast.services.stamping import IdFactory
 
 NOTE_LONGEST: Final = 500
 RESULT_LARGEST: Final = 16 << 10
+ANSWER_LARGEST: Final = 16 << 20
+ERROR_LONGEST: Final = 4_096
+LATE_LONGEST: Final = 8_192
+_ANSWERS: Final = frozenset({ResultStatus.OK, ResultStatus.ERROR, ResultStatus.UNKNOWN})
+_UNKNOWN: Final = "outcome unknown: the client could not tell whether the call was run"
 
 
 class SettlementAction(StrEnum):
@@ -74,16 +106,61 @@ def _size(result: Any) -> int:
         raise Invalid(Code.INVALID_INPUT, "A result must be plain JSON.") from None
 
 
+class CallAnswer(Struct, frozen=True, kw_only=True):
+    """What a client says about a call that it was asked to run; `error` is a text."""
+
+    status: ResultStatus
+    result: Any = None
+    error: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.status not in _ANSWERS:
+            raise _invalid_answer("status", "status must be ok, error or unknown.")
+        if self.result is not None and self.error is not None:
+            raise _invalid_answer("error", "Give a result or an error, not both.")
+        if self.result is not None and self.status is not ResultStatus.OK:
+            raise _invalid_answer("result", "Only a call with the status ok has a result.")
+        needs_error = self.status is ResultStatus.ERROR
+        if self.status is not ResultStatus.UNKNOWN and needs_error != (self.error is not None):
+            raise _invalid_answer("error", "The status error needs an error, and ok has none.")
+        if self.error is not None:
+            require_text(self.error, field="error", longest=ERROR_LONGEST)
+        if _size(self.result) > ANSWER_LARGEST:
+            raise Invalid(Code.TOO_LARGE, "A result may have at most 16 MiB.", {"field": "result"})
+
+    @property
+    def digest(self) -> str:
+        """Return the digest that tells a repeated answer from another one."""
+        return digest({"status": self.status, "result": self.result, "error": self.error})
+
+
+def _invalid_answer(field: str, text: str) -> Invalid:
+    return Invalid(Code.INVALID_INPUT, text, {"field": field})
+
+
+# Returns a result without secrets and bounded, as a row of the session may hold it.
+BoundResult = Callable[[Any, SessionKey], Awaitable[Any]]
+
+
 class Calls:
     """Tool calls of an owner's sessions."""
 
     def __init__(
-        self, store: Store, journal: Journal, coordinator: Coordinator, id_factory: IdFactory
+        self,
+        store: Store,
+        journal: Journal,
+        coordinator: Coordinator,
+        id_factory: IdFactory,
+        *,
+        lease_clock: Clock,
+        bound_result: BoundResult,
     ) -> None:
         self._store = store
         self._journal = journal
         self._coordinator = coordinator
         self._id_factory = id_factory
+        self._lease_clock = lease_clock
+        self._bound_result = bound_result
 
     async def list(
         self,
@@ -110,7 +187,8 @@ class Calls:
 
             async def behind(last: Call | None, most: int) -> list[Call]:
                 place = query.after if last is None else (last.sequence, last.session_id)
-                return await tx.calls.page(replace(query, after=place, limit=most))
+                page = await tx.calls.page(replace(query, after=place, limit=most))
+                return await tx.client_requests.add_deadlines(owner, page)
 
             return await fill_page(behind, limit)
 
@@ -123,7 +201,8 @@ class Calls:
 
         async def read(tx: Tx) -> Call | None:
             head = await find_session_state(tx, owner, session_id)
-            return await tx.calls.by_id(head, CallId(call_id))
+            found = await tx.calls.by_id(head, CallId(call_id))
+            return found and (await tx.client_requests.add_deadlines(owner, [found]))[0]
 
         return _found(await self._store.read(read))
 
@@ -131,6 +210,60 @@ class Calls:
         """Return every call of an id; models reuse ids across sessions."""
         query = WorkQuery(owner=owner, id=call_id)
         return tuple(await self._store.read(lambda tx: tx.calls.page(query)))
+
+    async def answer(
+        self, owner: Owner, session_id: SessionId, call_id: str, answer: CallAnswer
+    ) -> Call:
+        """Answer a call that a client was asked to run; the first answer counts."""
+        return (await self.give_answer(owner, session_id, call_id, answer)).thing
+
+    async def give_answer(
+        self, owner: Owner, session_id: SessionId, call_id: str, answer: CallAnswer
+    ) -> Created[Call]:
+        """Answer a call; `is_new` is false if an equal answer was given before."""
+        head = await self._store.read(lambda tx: find_session_state(tx, owner, session_id))
+        # Outside the transaction, because a large result is kept by a write of its own.
+        try:
+            result = await self._bound_result(answer.result, head.key)
+        except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
+            raise _invalid_answer("result", "A result must be plain JSON.") from None
+        given = answer.digest
+
+        async def write(writer: SessionWriter) -> tuple[Call, bool] | Conflict:
+            await writer.load_turn()
+            call = _found(await writer.load_call(CallId(call_id)))
+            key = writer.state.key
+            request = await writer.tx.client_requests.of(key, call.id)
+            if call.state is CallState.REQUESTED and request is not None:
+                await writer.tx.client_requests.save(key, call.id, replace(request, answer=given))
+                self._add_answer(writer, call, replace(answer, result=result))
+                return _found(writer.known_call(call.id)), True
+            if request is None or is_open(call):
+                return _not_open(call)
+            if request.answer == given and not request.is_late:
+                return call, False
+            if request.answer is None:
+                late = replace(request, answer=given, is_late=True)
+                await writer.tx.client_requests.save(key, call.id, late)
+                writer.add_message(_late_notice(call, answer, result), 0)
+            return _not_open(call)
+
+        written = await self._journal.write(owner, session_id, write)
+        # Raised after the commit: a late answer is refused and kept nevertheless.
+        if isinstance(written, Conflict):
+            raise written
+        call, is_new = written
+        if is_new:
+            self._coordinator.resume(head.key)
+        return Created(thing=call, is_new=is_new)
+
+    def _add_answer(self, writer: SessionWriter, call: Call, answer: CallAnswer) -> None:
+        """Write the result; the turn continues if no other call of it waits for a client."""
+        # Only an answered call was run, as far as is known.
+        writer.advance_call(call.id, lambda each: start_call(each, at=instant(writer.tick())))
+        writer.add(_answer_drafts(call, answer), call.turn)
+        if not any(each.state is CallState.REQUESTED for each in writer.turn_calls()):
+            continue_turn(writer, WaitReason.CLIENT, self._lease_clock)
 
     async def settle(
         self, owner: Owner, session_id: SessionId, call_id: str, request: SettlementRequest
@@ -193,6 +326,55 @@ class Calls:
         )
         writer.add_message(draft, writer.state.turn)
         return call_id
+
+
+async def request_calls(writer: SessionWriter, wait: Wait, timeout_s: float) -> Wait:
+    """Ask a client to run the calls of a wait; return the wait with their deadline."""
+    until = instant(writer.tick()) + timedelta(seconds=timeout_s)
+    for call_id in wait.call_ids:
+        call = _found(writer.known_call(call_id))
+        writer.add_event(
+            ToolRequested(
+                call_id=call.id,
+                name=call.name,
+                arguments=call.arguments,
+                effect=call.effect,
+                deadline_at=until,
+            ),
+            call.turn,
+        )
+        request = ClientRequest(deadline_at=until)
+        await writer.tx.client_requests.save(writer.state.key, call.id, request)
+    return replace(wait, until=until)
+
+
+def _answer_drafts(call: Call, answer: CallAnswer) -> tuple[Draft, ...]:
+    status, error = answer.status, None
+    if status is not ResultStatus.OK:
+        code = ResultCode.UNKNOWN if status is ResultStatus.UNKNOWN else ResultCode.FAILED
+        error = ToolError(code=code, message=answer.error or _UNKNOWN)
+    ended = ToolEnded(
+        call_id=call.id, name=call.name, status=status, result=answer.result, failure=error
+    )
+    part = ToolResult(
+        call_id=call.id, name=call.name, status=status, result=answer.result, error=error
+    )
+    return ended, MessageDraft(role=Role.TOOL_RESULT, parts=(part,))
+
+
+def _late_notice(call: Call, answer: CallAnswer, result: Any) -> MessageDraft:
+    """Return the row that keeps the first answer to a call that has ended without one."""
+    said = answer.error or msgspec.json.encode(result).decode()
+    text = f"{call.name} ({call.id}) had ended when its client answered {answer.status}: {said}"
+    notice = Notice(code=NoticeCode.LATE_RESULT, text=text[:LATE_LONGEST])
+    return MessageDraft(role=Role.SYSTEM, parts=(notice,))
+
+
+def _not_open(call: Call) -> Conflict:
+    is_early = call.state is CallState.INTENDED
+    why = "no client was asked to run it yet" if is_early else "no other answer can be given"
+    text = f"The call is {call.state}; {why}."
+    return Conflict(Code.CALL_NOT_OPEN, text, {"state": call.state})
 
 
 def _found(call: Call | None) -> Call:

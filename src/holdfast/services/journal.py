@@ -505,7 +505,9 @@ async def add_tools(tx: Tx, key: SessionKey, names: Iterable[str]) -> None:
 
 
 # What the pausing process itself lacks; for the rest it is the first that may continue the turn.
-ELSEWHERE: Final = frozenset({WaitReason.TOOL, WaitReason.RUNTIME, WaitReason.HOLDER})
+ELSEWHERE: Final = frozenset(
+    {WaitReason.CLIENT, WaitReason.TOOL, WaitReason.RUNTIME, WaitReason.HOLDER}
+)
 
 
 async def pause_turn(writer: SessionWriter, wait: Wait) -> None:

@@ -22,6 +22,7 @@ from holdfast.domain.turns import (
     Repair,
     ResumePolicy,
     after_crash,
+    after_deadline,
     after_restart,
     cut_short,
 )
@@ -104,6 +105,7 @@ class Leases:
 
     async def _take_over(self, writer: SessionWriter) -> Lease | None:
         was_running = writer.state.status is Status.RUNNING
+        # A turn that waits for a client is taken over only when the client's time is over.
         is_over = is_paused(writer.state)
         await self._end_pause(writer)
         self._take(writer)
@@ -111,6 +113,8 @@ class Leases:
             held = await writer.tx.held_turns.of(writer.state.key, writer.state.settled + 1)
             if held is None:
                 await repair_turn(writer, await self._decide(writer))
+                if is_over:
+                    writer.add(after_deadline(writer.turn_calls()), writer.state.settled + 1)
             else:
                 await self._leave_to_program(writer, held, is_over=is_over)
         return None if writer.state.holder is None else self._begin_turn(writer)

@@ -63,6 +63,7 @@ from holdfast.ports.runtime import (
 from holdfast.ports.store import Brief, Store, Tx
 from holdfast.services.agent_processes import ProcessLimit
 from holdfast.services.approvals import Approvals, expire
+from holdfast.services.calls import request_calls
 from holdfast.services.costs import budget_of, is_simple_budget
 from holdfast.services.journal import (
     Journal,
@@ -285,7 +286,7 @@ class Turns:
             ended = await runtime.run(turn, emitter.emit)
             return await emitter.end(ended)
         except TurnPausedError as paused:
-            return await self._pause(lease, paused.wait)
+            return await self._pause(lease, paused)
         except TurnFailedError as failed:
             return await self.give_up(lease, failed.outcome)
         # Any exception of a runtime ends its turn only, not the process or other sessions.
@@ -296,14 +297,17 @@ class Turns:
             log.exception("turn failed: %s", failure.correlation_id)
         return await self.give_up(lease, Outcome(stop_reason=StopReason.ERROR, failure=failure))
 
-    async def _pause(self, lease: Lease, wait: Wait) -> TurnWritten:
+    async def _pause(self, lease: Lease, paused: TurnPausedError) -> TurnWritten:
         """Give the lease back until what the turn waits for has come, or its time is over."""
 
         async def write(writer: SessionWriter) -> TurnWritten:
+            wait = paused.wait
             await writer.load_turn()
             # Race: the answer may have been written since the turn stopped waiting for it.
             if wait.approval_id is not None and not any(writer.waiting()):
                 return TurnWritten.GOES_ON
+            if paused.timeout_s is not None:
+                wait = await request_calls(writer, wait, paused.timeout_s)
             await pause_turn(writer, wait)
             return TurnWritten.PAUSED
 

@@ -73,6 +73,7 @@ class Workspaces:
             # The session's grant is already within its agent's.
             grants=(session.grant, self._ceiling),
             tools=frozenset(tool.name for tool in session.tools) | implied,
+            client_tools={tool.name: tool for tool in session.tools if tool.is_client_run},
             servers=servers,
             session_servers=session_servers,
             shelf=self.shelf(key),

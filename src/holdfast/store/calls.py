@@ -22,7 +22,9 @@ _STATES: Final = {
     state.value: f"w.state = '{state.value}'" for state in chain[StrEnum](ApprovalState, CallState)
 }
 # Rare states, each with a partial index over all sessions.
-_RARE: Final = frozenset({CallState.UNKNOWN.value, ApprovalState.WAITING.value})
+_RARE: Final = frozenset(
+    {CallState.UNKNOWN.value, CallState.REQUESTED.value, ApprovalState.WAITING.value}
+)
 
 
 def work_conditions(query: WorkQuery) -> tuple[list[str], dict[str, Any]]:

@@ -76,6 +76,7 @@ class CallPlan(Struct, frozen=True, kw_only=True):
     memory: str | None = None
     approval: str | None = None
     slot: CallSlot | None = None
+    client_timeout: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

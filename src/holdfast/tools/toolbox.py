@@ -20,6 +20,7 @@ from holdfast.domain.tools import Effect, ResultCode, ToolClass
 from holdfast.ports.llm import LlmTool
 from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, ToolWorkspace
 from holdfast.services import background_tasks
+from holdfast.tools.client_tools import ClientTool, find_client_tool
 from holdfast.tools.function_tools import FunctionTool, FunctionTools
 from holdfast.tools.mcp.tools import McpTools
 from holdfast.tools.tool import LocalTool, ToolFailure, UnansweredRequest
@@ -77,6 +78,7 @@ class LocalToolbox:
         )
         if self._functions is not None:
             own = (*own, *self._functions.offers(workspace))
+        own = (*own, *self._client_offers(workspace))
         if self._remote is None or not _has_servers(workspace):
             return own
         self._used[workspace.session] = asyncio.get_running_loop().time()
@@ -175,6 +177,13 @@ class LocalToolbox:
             )
         return self._offered[tool.name]
 
+    def _client_offers(self, workspace: ToolWorkspace) -> Iterator[LlmTool]:
+        """Yield the tools that a client runs, unless a function of this process has the name."""
+        for spec in workspace.client_tools.values():
+            tool = self._own_tool(workspace, spec.name)
+            if isinstance(tool, ClientTool):
+                yield tool.offer()
+
     async def _tool(self, workspace: ToolWorkspace, name: str) -> LocalTool[Any]:
         tool = self._own_tool(workspace, name)
         if tool is None and self._remote is not None:
@@ -185,7 +194,7 @@ class LocalToolbox:
 
     def _own_tool(self, workspace: ToolWorkspace, name: str) -> LocalTool[Any] | None:
         function = self._functions.find(workspace, name) if self._functions else None
-        return function or self._tools.get(name)
+        return function or self._tools.get(name) or find_client_tool(workspace, name)
 
     async def _planned(self, workspace: ToolWorkspace, asked: RequestedCall) -> PlannedCall:
         tool = await self._tool(workspace, asked.name)
@@ -215,6 +224,7 @@ class LocalToolbox:
             memory=aim.memory,
             approval=aim.approval,
             slot=aim.slot,
+            client_timeout=aim.client_timeout,
         )
 
     def _is_granted(self, workspace: ToolWorkspace, name: str) -> bool:

@@ -92,7 +92,7 @@ class ToolShape(Struct, frozen=True, kw_only=True):
     name: Annotated[str, Meta(min_length=1, max_length=255)]
     description: str | None = None
     parameters: dict[str, Any] | None = None
-    approval: Literal["ask", "deny"] | None = None
+    approval: Literal["auto", "ask", "deny", "mode"] | None = None
 
 
 RuntimeForm = LlmRuntimeForm | AcpRuntimeForm | LoopRuntimeForm

@@ -2,14 +2,20 @@
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict
 
 from holdfast.domain.calls import Call, CallState, Settlement
+from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import CallId, SessionId
 from holdfast.domain.messages import ResultStatus, ToolResult
 from holdfast.domain.tools import Effect
-from holdfast.services.calls import SettlementAction, SettlementRequest
+from holdfast.services.calls import (
+    ERROR_LONGEST,
+    CallAnswer,
+    SettlementAction,
+    SettlementRequest,
+)
 from holdfast.wire.messages import error_text
 from holdfast.wire.scalars import (
     Cursor,
@@ -20,7 +26,7 @@ from holdfast.wire.scalars import (
     parse_time_or_none,
 )
 
-StateWord = Literal["intended", "started", "finished", "unknown"]
+StateWord = Literal["intended", "requested", "started", "finished", "unknown"]
 
 
 class CallForm(Struct, frozen=True, kw_only=True):
@@ -44,6 +50,10 @@ class CallForm(Struct, frozen=True, kw_only=True):
     ]
     result_sequence: Annotated[
         int | None, Meta(description="The sequence number of the message with the result.")
+    ]
+    deadline_at: Annotated[
+        Instant | None,
+        Meta(description="Until when a client may answer a requested call; null in other states."),
     ]
 
 
@@ -91,6 +101,20 @@ class SettlePost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     note: Annotated[str, Meta(max_length=500)] | None = None
 
 
+class AnswerErrorForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Why a client could not run a call."""
+
+    message: Annotated[str, Meta(min_length=1, max_length=ERROR_LONGEST)]
+
+
+class ResultPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """The answer of a client that was asked to run a call: a result or an error, not both."""
+
+    status: Literal["ok", "error", "unknown"]
+    result: Annotated[Any, Meta(description="Any JSON value, at most 16 MiB.")] = UNSET
+    error: AnswerErrorForm | UnsetType = UNSET
+
+
 def call_form(call: Call) -> CallForm:
     """Return the form of a call."""
     return CallForm(
@@ -107,6 +131,7 @@ def call_form(call: Call) -> CallForm:
         ended_at=format_time_or_none(call.ended_at),
         message_sequence=call.sequence,
         result_sequence=call.result_sequence,
+        deadline_at=format_time_or_none(call.deadline_at),
     )
 
 
@@ -133,6 +158,8 @@ def _state_word(state: CallState) -> StateWord:
     match state:
         case CallState.INTENDED:
             return "intended"
+        case CallState.REQUESTED:
+            return "requested"
         case CallState.STARTED:
             return "started"
         case CallState.FINISHED:
@@ -152,6 +179,29 @@ def settle_post(request: SettlementRequest) -> SettlePost:
     return SettlePost(how=request.how, result=request.result, note=request.note)
 
 
+def answer_of(body: ResultPost) -> CallAnswer:
+    """Return the answer of a body."""
+    has_both = body.result is not UNSET and body.error is not UNSET
+    if has_both:
+        raise Invalid(
+            Code.INVALID_INPUT, "Give a result or an error, not both.", {"field": "error"}
+        )
+    return CallAnswer(
+        status=ResultStatus(body.status),
+        result=None if body.result is UNSET else body.result,
+        error=None if isinstance(body.error, UnsetType) else body.error.message,
+    )
+
+
+def result_post(answer: CallAnswer) -> ResultPost:
+    """Return the body of an answer."""
+    return ResultPost(
+        status=answer.status.value,  # type: ignore[arg-type]
+        result=UNSET if answer.result is None else answer.result,
+        error=UNSET if answer.error is None else AnswerErrorForm(message=answer.error),
+    )
+
+
 def call_of(form: CallForm) -> Call:
     """Return the call of a form; an unknown outcome with a settlement is settled."""
     return Call(
@@ -168,4 +218,5 @@ def call_of(form: CallForm) -> Call:
         result_sequence=form.result_sequence,
         started_at=parse_time_or_none(form.started_at),
         ended_at=parse_time_or_none(form.ended_at),
+        deadline_at=parse_time_or_none(form.deadline_at),
     )

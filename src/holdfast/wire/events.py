@@ -30,6 +30,7 @@ from holdfast.domain.events import (
     StepStarted,
     ToolEnded,
     ToolProgressed,
+    ToolRequested,
     ToolStarted,
     TurnEnded,
     TurnStarted,
@@ -159,6 +160,19 @@ def _tool_started(payload: ToolStarted, event: Event) -> tuple[Word, ...]:
     return (("tool.started", data),)
 
 
+def _tool_requested(payload: ToolRequested, event: Event) -> tuple[Word, ...]:
+    data = {
+        "turn": event.turn,
+        "tool_call_id": payload.call_id,
+        "name": payload.name,
+        "arguments": payload.arguments,
+        "effect": payload.effect,
+        "attempt": payload.attempt,
+        "deadline_at": format_time(payload.deadline_at),
+    }
+    return (("tool.requested", data),)
+
+
 def _tool_progressed(payload: ToolProgressed, event: Event) -> tuple[Word, ...]:
     data: Data = {"turn": event.turn, "tool_call_id": payload.call_id, "text": payload.text}
     if payload.fraction is not None:
@@ -282,6 +296,7 @@ TABLE: Final[Mapping[type[Payload], Translate]] = {
     StepStarted: _step_started,
     ToolEnded: _tool_ended,
     ToolProgressed: _tool_progressed,
+    ToolRequested: _tool_requested,
     ToolStarted: _tool_started,
     TurnEnded: _turn_ended,
     TurnStarted: _turn_started,

@@ -291,6 +291,7 @@ TABLE: Final[Mapping[type[Payload], Translation]] = {
     events.MessageAppended: _stored_event,
     events.ToolStarted: _tool_started,
     events.ToolProgressed: _stored_event,
+    events.ToolRequested: _stored_event,
     events.ToolEnded: _tool_ended,
     events.CallSettled: _stored_event,
     events.ApprovalRequested: _approval_requested,

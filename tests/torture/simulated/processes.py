@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.leases import Holder
+from holdfast.domain.secrets import Scrubber
 from holdfast.domain.tools import Grant
 from holdfast.engine.runtime import EngineRuntime
 from holdfast.execution.coordinator import LocalCoordinator
@@ -29,6 +30,7 @@ from holdfast.services.sessions import Sessions
 from holdfast.services.stamping import IdFactory, Stamping
 from holdfast.services.turns import TurnInputs, Turns
 from holdfast.services.workspaces import Workspaces
+from holdfast.wiring import result_bounds
 from tests.houses import Anything
 from tests.torture.simulated.disks import SimulatedStore
 from tests.torture.simulated.outside import SimulatedLlm, SimulatedToolbox
@@ -170,7 +172,14 @@ class Process:
             messages=Messages(store, journal, coordinator, openings, leases, models=models),
             events=events,
             approvals=approvals,
-            calls=Calls(store, journal, coordinator, id_factory),
+            calls=Calls(
+                store,
+                journal,
+                coordinator,
+                id_factory,
+                lease_clock=clock,
+                bound_result=result_bounds(store, Scrubber),
+            ),
         )
 
 

@@ -1,4 +1,4 @@
-"""`holdfast calls list|show|settle`: list tool calls, and settle those with an unknown outcome."""
+"""`holdfast calls list|show|answer|settle`: list tool calls, and end those that need someone."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.api import Holdfast
     from holdfast.domain.ids import SessionId
     from holdfast.domain.messages import ToolResult
-    from holdfast.services.calls import SettlementRequest
+    from holdfast.services.calls import CallAnswer, SettlementRequest
 
 
 CALL_HELP: Final = "The call's id."
@@ -131,6 +131,49 @@ async def settle(printer: Printer, options: SettleOptions) -> int | None:
     return None
 
 
+@dataclass(frozen=True, kw_only=True)
+class AnswerOptions(OneCall):
+    """What came of a call that a client was asked to run."""
+
+    result: Annotated[
+        str | None, option("JSON", "The call was run, with this result: JSON, or text.")
+    ] = None
+    error: Annotated[str | None, option("TEXT", "The call failed; the agent gets the text.")] = None
+    unknown: Annotated[bool, flag("It is not known whether the call was run.", "--unknown")] = False
+
+
+async def answer(printer: Printer, options: AnswerOptions) -> None:
+    """Answer a tool call that waits for a client.
+
+    The first answer counts, and the turn continues; `holdfast calls list --state requested` shows
+    the calls that wait.
+    """
+    from holdfast.wire.calls import call_form
+
+    given = _answer(options)
+    async with connect(printer, "own") as holdfast:
+        call = await _find_call(holdfast, options, CallState.REQUESTED)
+        answered = await holdfast.calls.answer(holdfast.owner, call.session_id, call.id, given)
+    printer.done(call_form(answered), f"Call {answered.id} is {answered.state}.")
+
+
+def _answer(options: AnswerOptions) -> "CallAnswer":
+    from holdfast.domain.messages import ResultStatus
+    from holdfast.services.calls import CallAnswer
+
+    chosen = {
+        ResultStatus.OK: options.result is not None,
+        ResultStatus.ERROR: options.error is not None,
+        ResultStatus.UNKNOWN: options.unknown,
+    }
+    if list(chosen.values()).count(True) != 1:
+        raise Invalid(
+            Code.INVALID_INPUT, "Choose one of --result JSON, --error TEXT and --unknown."
+        )
+    status = next(each for each, is_chosen in chosen.items() if is_chosen)
+    return CallAnswer(status=status, result=_value(options.result), error=options.error)
+
+
 def _settlement(options: SettleOptions) -> "SettlementRequest":
     from holdfast.cli.commands.approvals import BY_COMMAND
     from holdfast.services.calls import SettlementAction, SettlementRequest
@@ -160,13 +203,15 @@ def _value(text: str | None) -> Any:
         return text
 
 
-async def _find_call(holdfast: "Holdfast", options: OneCall) -> Call:
-    """Return the call with an id or prefix; without a session its outcome must be unknown."""
+async def _find_call(
+    holdfast: "Holdfast", options: OneCall, state: CallState = CallState.UNKNOWN
+) -> Call:
+    """Return the call with an id; without a session it must be in the state."""
     session: SessionId | None = None
     if options.session is not None:
         session = await find_session(holdfast, options.session)
         return await holdfast.calls.get(holdfast.owner, session, options.call)
-    listed = await holdfast.calls.list(holdfast.owner, state=CallState.UNKNOWN)
+    listed = await holdfast.calls.list(holdfast.owner, state=state)
     found = [each for each in listed.items if each.id == options.call]
     if len(found) == 1:
         return found[0]
@@ -174,14 +219,14 @@ async def _find_call(holdfast: "Holdfast", options: OneCall) -> Call:
         sessions = [each.session_id for each in found]
         raise Invalid(
             Code.INVALID_ID,
-            f"Several sessions have an unknown call {options.call}; name one with --session: "
+            f"Several sessions have a {state} call {options.call}; name one with --session: "
             f"{', '.join(sessions)}.",
             {"sessions": sessions},
         )
     raise NotFound(
         Code.CALL_NOT_FOUND,
-        f"There is no unknown call {options.call}; name its session with --session, "
-        "or see `holdfast calls list`.",
+        f"There is no {state} call {options.call}; name its session with --session, "
+        f"or see `holdfast calls list --state {state}`.",
     )
 
 
@@ -215,6 +260,7 @@ def _facts(call: Call, result: "ToolResult | None") -> dict[str, object]:
         "result": came_of,
         "started": local_time(call.started_at),
         "ended": local_time(call.ended_at),
+        "answer by": local_time(call.deadline_at),
     }
 
 
@@ -226,7 +272,8 @@ def _json(value: object) -> str:
 
 def register(app: typer.Typer) -> None:
     """Add the group to the command line."""
-    group = add_group(app, "calls", "List tool calls, and settle those with an unknown outcome.")
+    group = add_group(app, "calls", "List, answer and settle tool calls.")
     command(group, "list", CallListOptions)(show_list)
     command(group, "show", OneCall)(show_one)
+    command(group, "answer", AnswerOptions)(answer)
     command(group, "settle", SettleOptions)(settle)

@@ -1,4 +1,4 @@
-"""Routes of tool calls: list them, and settle those with an unknown outcome."""
+"""Routes of tool calls: list them, answer those of clients, settle unknown outcomes."""
 
 from typing import Final
 
@@ -18,7 +18,9 @@ from holdfast.wire.calls import (
     CallForm,
     CallList,
     CallsQuery,
+    ResultPost,
     SettlePost,
+    answer_of,
     call_form,
     settlement_of,
 )
@@ -59,6 +61,19 @@ async def settle_call(request: RouteRequest[NoQuery, SettlePost]) -> Response:
         request.owner, session_id, request.path["call_id"], settlement
     )
     return Response(content=call_form(call))
+
+
+async def answer_call(request: RouteRequest[NoQuery, ResultPost]) -> Response:
+    """Answer a call that a client was asked to run; the first answer counts."""
+    session_id = await requested_session(request)
+    answer = answer_of(request.body)
+    done = await request.holdfast.calls.give_answer(
+        request.owner, session_id, request.path["call_id"], answer
+    )
+    return Response(
+        content=call_form(done.thing),
+        headers={} if done.is_new else {"idempotency-replayed": "true"},
+    )
 
 
 ROUTES: Final[tuple[Route, ...]] = (
@@ -117,6 +132,27 @@ ROUTES: Final[tuple[Route, ...]] = (
                 Code.TURN_RUNNING,
             ),
             examples={"body": {"how": "mark_done", "result": {"sent": True}}},
+        )
+    ),
+    *session_routes(
+        Route(
+            method="POST",
+            path="/calls/{call_id}/result",
+            name="calls.answer",
+            handler=answer_call,
+            needs=Scope.WRITE,
+            body=ResultPost,
+            responses={200: CallForm},
+            response_headers={200: ("idempotency-replayed",)},
+            error_codes=(
+                Code.CALL_NOT_FOUND,
+                Code.CALL_NOT_OPEN,
+                Code.INVALID_INPUT,
+                Code.INVALID_TEXT,
+                Code.SESSION_NOT_FOUND,
+                Code.TOO_LARGE,
+            ),
+            examples={"body": {"status": "ok", "result": {"refunded": True}}},
         )
     ),
 )

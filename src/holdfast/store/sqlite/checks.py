@@ -175,6 +175,9 @@ SELECT 'the wait of session ' || s.id, w.body, w.checksum
 SELECT 'the held turn of session ' || s.id, h.body, h.checksum
   FROM held_turns h
   JOIN sessions s ON s.key = h.session_key
+ UNION ALL
+SELECT 'the request to a client for call ' || r.call_id, r.body, r.checksum
+  FROM client_requests r
 """
 STRAYS = """
 -- Tables with rows of sessions that are not there; no foreign key guards them.

@@ -25,6 +25,7 @@ TABLES: Final = {
     "forgotten": "session_key",
     "waits": "session_key",
     "held_turns": "session_key",
+    "client_requests": "session_key, call_id",
     "zone_files": "key",
     "zone_parts": "key",
     "desks": "owner, zone",
