@@ -39,7 +39,7 @@ from holdfast.observations.queries import (
     TimelineQuery,
 )
 from holdfast.search.query import Hit, SearchQuery
-from holdfast.services.calls import SettlementRequest
+from holdfast.services.calls import CallAnswer, SettlementRequest
 from holdfast.services.session_lifecycle import DeletePolicy, Interruption, Resumption
 from holdfast.services.session_views import OverviewPage, SessionOverview
 from holdfast.services.sessions import Verification
@@ -317,6 +317,9 @@ class CallsApi:
     def get(self, owner: Owner, session_id: SessionId, call_id: str) -> Call: ...
     def settle(
         self, owner: Owner, session_id: SessionId, call_id: str, request: SettlementRequest
+    ) -> Call: ...
+    def answer(
+        self, owner: Owner, session_id: SessionId, call_id: str, answer: CallAnswer
     ) -> Call: ...
 
 class ModelsApi:

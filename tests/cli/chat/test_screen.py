@@ -31,12 +31,14 @@ from holdfast.domain.events import (
     ToolEnded,
     ToolStarted,
     TurnEnded,
+    TurnPaused,
     TurnStarted,
 )
 from holdfast.domain.ids import ApprovalId, CallId, MessageId
 from holdfast.domain.messages import ResultStatus, Role, ToolError
 from holdfast.domain.sessions import Session, Status, StopReason
 from holdfast.domain.tools import ToolClass
+from holdfast.domain.waits import WaitReason
 from holdfast.engine.tool_calls import REFUSALS
 from holdfast.services.approvals import Ruling
 from tests.builders import MODEL_ID, an_event, an_id
@@ -160,6 +162,8 @@ async def test_tools_questions_and_closings_are_remarks(
             question="May \u202eI?",
         ),
         ApprovalAnswered(approval_id=ApprovalId(an_id(4)), decision="denied", by="ada"),
+        TurnPaused(reason=WaitReason.APPROVAL, text="It waits for an answer."),
+        TurnPaused(reason=WaitReason.CLIENT, text="It waits for a client.", call_ids=(call,)),
         CallSettled(call_id=call, how=Settlement.SKIPPED, by="ada"),
         SessionClosed(status=Status.COMPLETED, reason="idle_timeout"),
         SessionClosed(status=Status.CANCELLED),
@@ -170,6 +174,7 @@ async def test_tools_questions_and_closings_are_remarks(
         "read_file a.txt …\nread_file a.txt: ok\n"
         "write_file asks for approval: May \\u202eI?\n"
         "The approval request: denied, by ada\n"
+        "It waits for a client. Answer with `holdfast calls answer c1`.\n"
         "The unknown call c1 was skipped.\n"
         "The session was closed: idle_timeout.\n"
         "The session was closed: cancelled.\n",

@@ -9,7 +9,7 @@ import pytest
 from holdfast import open_holdfast
 from holdfast.app import Environment
 from holdfast.config import Chat, Config
-from holdfast.domain.events import ToolStarted
+from holdfast.domain.events import ToolRequested, ToolStarted
 from tests.cli.conftest import Cli
 from tests.cli.processes import at_terminal
 from tests.houses import news_until, script
@@ -231,3 +231,54 @@ def test_only_an_unknown_outcome_can_be_settled(cli: Cli, cut_off: str) -> None:
     ran = cli("calls", "settle", "c1", "--session", cut_off, "--done", "1", "--json")
 
     assert (ran.code, ran.error["error"]) == (5, "call_not_open")
+
+
+REFUND = {
+    "name": "refund",
+    "description": "Refund an order.",
+    "parameters": {"type": "object", "properties": {"order": {"type": "string"}}},
+}
+
+
+@pytest.fixture
+def requested(home: Path, desk: Path) -> str:
+    """Leave a call that waits for a client; return its session."""
+
+    async def left() -> str:
+        steps = asks(call("refund", call_id="c1", order="17")), says("done")
+        config = Config(home=home, default_model=script(desk, *map(dict, steps)))
+        async with open_holdfast(config=config) as house:
+            agent = await house.agents.create(house.owner, {"name": "Clerk", "tools": [REFUND]})
+            session = await house.open(agent.slug)
+            await house.send(session.id, "go")
+            await news_until(house, session.id, ToolRequested)
+        return str(session.id)
+
+    return asyncio.run(left())
+
+
+def test_a_requested_call_is_listed_and_answered(cli: Cli, requested: str) -> None:
+    heading, row = cli("calls", "list", "--state", "requested").out.splitlines()
+    shown = cli("calls", "show", "c1", "--session", requested).out
+    answered = cli("calls", "answer", "c1", "--result", '{"refunded": true}', "--json")
+    again = cli("calls", "answer", "c1", "--session", requested, "--result", '{"refunded": true}')
+    other = cli("calls", "answer", "c1", "--session", requested, "--error", "no")
+
+    assert heading.split("\t")[:2] == ["ID", "STATE"]
+    assert row.split("\t")[:2] == ["c1", "requested"]
+    assert "answer by" in shown
+    assert (answered.code, answered.document["state"]) == (0, "finished")
+    assert (again.code, again.out) == (0, "Call c1 is finished.\n")
+    assert other.code != 0
+    assert "no other answer can be given" in other.err
+    # The model without a network repeats what its tool has returned.
+    assert cli("chat", "--resume", requested).out == '{"refunded":true}\n'
+
+
+@pytest.mark.parametrize(
+    "given", [(), ("--result", "1", "--error", "no"), ("--unknown", "--error", "no")]
+)
+def test_an_answer_says_one_thing(cli: Cli, requested: str, given: tuple[str, ...]) -> None:
+    refused = cli("calls", "answer", "c1", *given)
+    assert refused.code == 2
+    assert "Choose one of --result JSON, --error TEXT and --unknown." in refused.err

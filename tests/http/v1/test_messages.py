@@ -63,10 +63,10 @@ async def test_create_send_read(home: Path, outside: Environment) -> None:
 
 
 @demands("S2-020j")
-async def test_a_definition_without_a_tool_is_kept_and_not_run(
+async def test_a_description_without_parameters_is_kept_and_not_run(
     home: Path, outside: Environment
 ) -> None:
-    own = {"name": "lookup", "description": "Looks up.", "parameters": {"type": "object"}}
+    own = {"name": "lookup", "description": "Looks up."}
     config = a_config(home, asks(call("lookup", "c1")), says("Done."))
     async with open_holdfast(config=config, outside=outside) as house, visiting(house) as visitor:
         agent = await visitor.agent(tools=["list_directory", own])

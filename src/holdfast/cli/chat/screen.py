@@ -30,6 +30,7 @@ from holdfast.domain.events import (
     ToolEnded,
     ToolStarted,
     TurnEnded,
+    TurnPaused,
     TurnStarted,
 )
 from holdfast.domain.ids import CallId
@@ -44,6 +45,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.text import clean, escape_hidden, one_line
+from holdfast.domain.waits import WaitReason
 from holdfast.engine.tool_calls import REFUSALS
 from holdfast.services.approvals import Ruling
 
@@ -334,7 +336,12 @@ class TextScreen:
             case TurnEnded() as ended:
                 self._end(ended)
                 self._tell_cost(ended)
-            case CallSettled() | SessionCompacted() | SessionClosed() as change:
+            case (
+                CallSettled()
+                | SessionCompacted()
+                | SessionClosed()
+                | TurnPaused(reason=WaitReason.CLIENT)
+            ) as change:
                 self.remark(_describe_change(change))
             case _:
                 pass
@@ -418,8 +425,12 @@ class TextScreen:
             self.page.aside(f"The turn ended with {ended.stop_reason}.", is_loud=True)
 
 
-def _describe_change(change: CallSettled | SessionCompacted | SessionClosed) -> str:
+def _describe_change(
+    change: CallSettled | SessionCompacted | SessionClosed | TurnPaused,
+) -> str:
     match change:
+        case TurnPaused():
+            return f"{change.text} Answer with `holdfast calls answer {' '.join(change.call_ids)}`."
         case CallSettled():
             return f"The unknown call {change.call_id} was {change.how}."
         case SessionCompacted():

@@ -76,7 +76,7 @@ class OneCall:
     call: Annotated[str, argument("CALL", CALL_HELP)]
     session: Annotated[
         str | None,
-        option("ID", "The session of the call; optional for a call with an unknown outcome."),
+        option("ID", "The session; optional for a call that waits for a client or is unknown."),
     ] = None
 
 
@@ -152,7 +152,7 @@ async def answer(printer: Printer, options: AnswerOptions) -> None:
 
     given = _answer(options)
     async with connect(printer, "own") as holdfast:
-        call = await _find_call(holdfast, options, CallState.REQUESTED)
+        call = await _find_call(holdfast, options)
         answered = await holdfast.calls.answer(holdfast.owner, call.session_id, call.id, given)
     printer.done(call_form(answered), f"Call {answered.id} is {answered.state}.")
 
@@ -203,30 +203,31 @@ def _value(text: str | None) -> Any:
         return text
 
 
-async def _find_call(
-    holdfast: "Holdfast", options: OneCall, state: CallState = CallState.UNKNOWN
-) -> Call:
-    """Return the call with an id; without a session it must be in the state."""
+async def _find_call(holdfast: "Holdfast", options: OneCall) -> Call:
+    """Return the call with an id; without a session it must be requested or unknown."""
     session: SessionId | None = None
     if options.session is not None:
         session = await find_session(holdfast, options.session)
         return await holdfast.calls.get(holdfast.owner, session, options.call)
-    listed = await holdfast.calls.list(holdfast.owner, state=state)
-    found = [each for each in listed.items if each.id == options.call]
+    listed = [
+        await holdfast.calls.list(holdfast.owner, state=state)
+        for state in (CallState.UNKNOWN, CallState.REQUESTED)
+    ]
+    found = [each for page in listed for each in page.items if each.id == options.call]
     if len(found) == 1:
         return found[0]
     if found:
         sessions = [each.session_id for each in found]
         raise Invalid(
             Code.INVALID_ID,
-            f"Several sessions have a {state} call {options.call}; name one with --session: "
+            f"Several sessions have an open call {options.call}; name one with --session: "
             f"{', '.join(sessions)}.",
             {"sessions": sessions},
         )
     raise NotFound(
         Code.CALL_NOT_FOUND,
-        f"There is no {state} call {options.call}; name its session with --session, "
-        f"or see `holdfast calls list --state {state}`.",
+        f"There is no open call {options.call}; name its session with --session, "
+        "or see `holdfast calls list`.",
     )
 
 
