@@ -44,7 +44,6 @@ from holdfast.services.agent_processes import (
 from holdfast.services.agents import AgentRules, Agents
 from holdfast.services.approvals import ApprovalRules, Approvals
 from holdfast.services.background_tasks import Background
-from holdfast.services.calls import Calls
 from holdfast.services.costs import Costs
 from holdfast.services.event_stream import Events
 from holdfast.services.journal import Journal
@@ -208,14 +207,7 @@ async def _assembled(
     records.approvals.attach(coordinator)
     openings = SessionCreation(journal, models, records.repos, folders, rules)
     sessions = Sessions(store, journal, openings, leases, coordinator)
-    calls = Calls(
-        store,
-        journal,
-        coordinator,
-        id_factory,
-        lease_clock=records.lease_clock,
-        bound_result=wiring.result_bounds(store, lambda: secrets.scrubber),
-    )
+    calls = wiring.build_calls(records, coordinator)
     agents = Agents(store, models, clock, id_factory, _agent_rules(config, secrets))
     parts = wiring.LoopParts(records, turns, inputs, coordinator, models, agents, tools, clock)
     _connect_functions(functions, run_parts.loops, parts, sessions, calls)

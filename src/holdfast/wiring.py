@@ -26,7 +26,7 @@ from holdfast.execution.system import SystemClock, SystemRandomness
 from holdfast.functions.calls import FunctionRunner
 from holdfast.functions.registry import FunctionRegistry
 from holdfast.importers.template_sessions import TemplatePromotion
-from holdfast.ports.runtime import Limits
+from holdfast.ports.runtime import Coordinator, Limits
 from holdfast.ports.store import Store
 from holdfast.ports.system import Clock, Randomness
 from holdfast.services.calls import BoundResult, Calls, SettlementAction, SettlementRequest
@@ -226,6 +226,18 @@ def build_functions(
 ) -> FunctionRegistry:
     """Return the functions that this process offers as tools."""
     return FunctionRegistry(owner, FunctionRunner(threads=config.tool_threads), tools)
+
+
+def build_calls(records: Any, coordinator: Coordinator) -> Calls:
+    """Return the service of tool calls."""
+    return Calls(
+        records.store,
+        records.journal,
+        coordinator,
+        records.id_factory,
+        lease_clock=records.lease_clock,
+        bound_result=result_bounds(records.store, lambda: records.secrets.scrubber),
+    )
 
 
 def result_bounds(store: Store, scrubber: Callable[[], Scrubber]) -> BoundResult:

@@ -20,6 +20,7 @@ from holdfast.domain.calls import (
     is_open,
     is_unrun_retry,
     reopen_call,
+    request_call,
     retry_id,
     settle_call,
     start_call,
@@ -32,12 +33,15 @@ from tests.marks import each_case
 
 LATER = AT + timedelta(seconds=1)
 
-INTENDED, STARTED = CallState.INTENDED, CallState.STARTED
+INTENDED, REQUESTED, STARTED = CallState.INTENDED, CallState.REQUESTED, CallState.STARTED
 FINISHED, UNKNOWN, SETTLED = CallState.FINISHED, CallState.UNKNOWN, CallState.SETTLED
 
 ALLOWED = {
+    (INTENDED, REQUESTED),
     (INTENDED, STARTED),
     (INTENDED, FINISHED),
+    (REQUESTED, STARTED),
+    (REQUESTED, FINISHED),
     (STARTED, STARTED),
     (STARTED, FINISHED),
     (STARTED, UNKNOWN),
@@ -45,6 +49,7 @@ ALLOWED = {
 }
 
 STEPS: Mapping[str, tuple[Callable[[Call], Call], CallState]] = {
+    "requested": (partial(request_call, deadline_at=LATER), REQUESTED),
     "started": (partial(start_call, at=AT), STARTED),
     **{
         f"finished {status}": (
@@ -70,7 +75,9 @@ def test_every_step_is_in_the_table_or_refused(state: CallState, step: str) -> N
     if (state, after) in ALLOWED:
         moved = take(call)
         # What a step notes beside the state is the business of the tests below.
-        marks = {"started_at": None, "ended_at": None, "result_sequence": None, "settlement": None}
+        marks: dict[str, None] = dict.fromkeys(
+            ("started_at", "ended_at", "result_sequence", "settlement", "deadline_at")
+        )
         assert msgspec.structs.replace(moved, state=state, **marks) == call
         assert moved.state is after
     else:
@@ -146,9 +153,18 @@ def test_a_call_that_never_started_has_no_time_of_its_start() -> None:
     assert refused == a_call(state=FINISHED, ended_at=LATER, result_sequence=2)
 
 
+def test_a_requested_call_has_a_deadline_until_it_is_answered_or_given_up() -> None:
+    requested = request_call(a_call(), deadline_at=LATER)
+
+    assert requested == a_call(state=REQUESTED, deadline_at=LATER)
+    assert start_call(requested, at=AT) == a_call(state=STARTED, started_at=AT)
+    given_up = finish_call(requested, ResultStatus.ERROR, at=LATER, sequence=2)
+    assert given_up == a_call(state=FINISHED, ended_at=LATER, result_sequence=2)
+
+
 @each_case("state", CallState)
 def test_a_call_is_open_until_it_has_its_one_result(state: CallState) -> None:
-    assert is_open(a_call(state=state)) is (state in (INTENDED, STARTED))
+    assert is_open(a_call(state=state)) is (state in (INTENDED, REQUESTED, STARTED))
 
 
 @given(st.sampled_from(Effect), st.lists(st.sampled_from(sorted(STEPS))))

@@ -60,6 +60,7 @@ def test_the_names_are_the_houses_words() -> None:
         "step.started",
         "tool.ended",
         "tool.progressed",
+        "tool.requested",
         "tool.started",
         "turn.continued",
         "turn.ended",

@@ -79,7 +79,7 @@ class TestTools:
     async def test_a_tool_that_somebody_described_is_kept_and_told(
         self, quiet: Holdfast, tmp_path: Path
     ) -> None:
-        theirs = {"name": "theirs", "parameters": {"type": "object"}}
+        theirs = {"name": "theirs", "description": "Does something."}
         session = await opened(quiet, tmp_path, tools=[theirs])
 
         assert [tool.name for tool in session.tools] == ["theirs"]

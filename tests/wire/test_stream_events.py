@@ -30,6 +30,7 @@ from holdfast.domain.events import (
     StepStarted,
     ToolEnded,
     ToolProgressed,
+    ToolRequested,
     ToolStarted,
     TurnContinued,
     TurnEnded,
@@ -40,7 +41,7 @@ from holdfast.domain.events import (
 from holdfast.domain.ids import ApprovalId, CallId, MessageId, ModelId, SessionId
 from holdfast.domain.messages import PlanStep, ResultStatus, Role, ToolError
 from holdfast.domain.sessions import Selection, Status, StopReason
-from holdfast.domain.tools import FsTier, ToolClass
+from holdfast.domain.tools import Effect, FsTier, ToolClass
 from holdfast.domain.waits import WaitReason
 from holdfast.wire.stream_events import RESERVED, STOPS, TABLE, StreamVocabulary, gap_line
 from tests.builders import AT, MODEL_ID, SESSION_ID, a_context, an_event, an_id
@@ -282,6 +283,30 @@ OF_EACH: tuple[tuple[Payload, str, dict[str, Any]], ...] = (
         TurnContinued(reason=WaitReason.APPROVAL),
         "holdfast:turn.continued",
         {"turn": 1, "reason": "approval"},
+    ),
+    (
+        ToolRequested(
+            call_id=CallId("c1"),
+            name="refund",
+            arguments={"order": "17"},
+            effect=Effect.UNSAFE,
+            deadline_at=AT,
+        ),
+        "holdfast:tool.requested",
+        {
+            "turn": 1,
+            "callId": "c1",
+            "name": "refund",
+            "arguments": {"order": "17"},
+            "effect": "unsafe",
+            "attempt": 1,
+            "deadlineAt": "2026-01-02T03:04:05.678901Z",
+        },
+    ),
+    (
+        ToolProgressed(call_id=CallId("c1"), text="2 of 5", fraction=0.4),
+        "holdfast:tool.progressed",
+        {"turn": 1, "callId": "c1", "text": "2 of 5", "fraction": 0.4},
     ),
     (ZoneArchived(zone="a:current"), "holdfast:zone.archived", {"turn": 1, "zone": "a:current"}),
 )

@@ -107,7 +107,9 @@ class AnswerErrorForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     message: Annotated[str, Meta(min_length=1, max_length=ERROR_LONGEST)]
 
 
-class ResultPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+class CallResultPost(
+    Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
+):
     """The answer of a client that was asked to run a call: a result or an error, not both."""
 
     status: Literal["ok", "error", "unknown"]
@@ -179,7 +181,7 @@ def settle_post(request: SettlementRequest) -> SettlePost:
     return SettlePost(how=request.how, result=request.result, note=request.note)
 
 
-def answer_of(body: ResultPost) -> CallAnswer:
+def answer_of(body: CallResultPost) -> CallAnswer:
     """Return the answer of a body."""
     has_both = body.result is not UNSET and body.error is not UNSET
     if has_both:
@@ -193,9 +195,9 @@ def answer_of(body: ResultPost) -> CallAnswer:
     )
 
 
-def result_post(answer: CallAnswer) -> ResultPost:
+def result_post(answer: CallAnswer) -> CallResultPost:
     """Return the body of an answer."""
-    return ResultPost(
+    return CallResultPost(
         status=answer.status.value,  # type: ignore[arg-type]
         result=UNSET if answer.result is None else answer.result,
         error=UNSET if answer.error is None else AnswerErrorForm(message=answer.error),

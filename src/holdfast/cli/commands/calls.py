@@ -132,7 +132,7 @@ async def settle(printer: Printer, options: SettleOptions) -> int | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnswerOptions(OneCall):
+class CallAnswerOptions(OneCall):
     """What came of a call that a client was asked to run."""
 
     result: Annotated[
@@ -142,7 +142,7 @@ class AnswerOptions(OneCall):
     unknown: Annotated[bool, flag("It is not known whether the call was run.", "--unknown")] = False
 
 
-async def answer(printer: Printer, options: AnswerOptions) -> None:
+async def answer(printer: Printer, options: CallAnswerOptions) -> None:
     """Answer a tool call that waits for a client.
 
     The first answer counts, and the turn continues; `holdfast calls list --state requested` shows
@@ -157,7 +157,7 @@ async def answer(printer: Printer, options: AnswerOptions) -> None:
     printer.done(call_form(answered), f"Call {answered.id} is {answered.state}.")
 
 
-def _answer(options: AnswerOptions) -> "CallAnswer":
+def _answer(options: CallAnswerOptions) -> "CallAnswer":
     from holdfast.domain.messages import ResultStatus
     from holdfast.services.calls import CallAnswer
 
@@ -276,5 +276,5 @@ def register(app: typer.Typer) -> None:
     group = add_group(app, "calls", "List, answer and settle tool calls.")
     command(group, "list", CallListOptions)(show_list)
     command(group, "show", OneCall)(show_one)
-    command(group, "answer", AnswerOptions)(answer)
+    command(group, "answer", CallAnswerOptions)(answer)
     command(group, "settle", SettleOptions)(settle)

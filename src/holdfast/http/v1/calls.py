@@ -17,8 +17,8 @@ from holdfast.http.v1.approvals import BY_HTTP
 from holdfast.wire.calls import (
     CallForm,
     CallList,
+    CallResultPost,
     CallsQuery,
-    ResultPost,
     SettlePost,
     answer_of,
     call_form,
@@ -63,7 +63,7 @@ async def settle_call(request: RouteRequest[NoQuery, SettlePost]) -> Response:
     return Response(content=call_form(call))
 
 
-async def answer_call(request: RouteRequest[NoQuery, ResultPost]) -> Response:
+async def answer_call(request: RouteRequest[NoQuery, CallResultPost]) -> Response:
     """Answer a call that a client was asked to run; the first answer counts."""
     session_id = await requested_session(request)
     answer = answer_of(request.body)
@@ -141,7 +141,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             name="calls.answer",
             handler=answer_call,
             needs=Scope.WRITE,
-            body=ResultPost,
+            body=CallResultPost,
             responses={200: CallForm},
             response_headers={200: ("idempotency-replayed",)},
             error_codes=(
