@@ -68,7 +68,7 @@ USUAL: Final = {
     "importers": ("test_template_sessions",),
     "services": (
         *("test_turns", "test_messages", "test_interrupts", "test_recovery", "test_events"),
-        *("test_process_limit", "test_pauses"),
+        *("test_process_limit", "test_pauses", "test_client_calls"),
     ),
     "zones": ("test_adoption", "test_archives", "test_binding", "test_replay", "test_service"),
     "engine": ("test_runtime",),

@@ -44,6 +44,7 @@ from holdfast.services.agent_processes import (
 from holdfast.services.agents import AgentRules, Agents
 from holdfast.services.approvals import ApprovalRules, Approvals
 from holdfast.services.background_tasks import Background
+from holdfast.services.calls import Calls
 from holdfast.services.costs import Costs
 from holdfast.services.event_stream import Events
 from holdfast.services.journal import Journal

@@ -36,17 +36,17 @@ from holdfast.domain.approvals import ApprovalAnswer, ApprovalState
 from holdfast.domain.calls import CallState
 from holdfast.domain.costs import CostGroup, CostQuery
 from holdfast.domain.drafts import MessageDraft
-from holdfast.domain.errors import Conflict, HoldfastError
+from holdfast.domain.errors import Conflict, HoldfastError, NotFound
 from holdfast.domain.events import ApprovalRequested, ToolStarted
 from holdfast.domain.ids import CallId, MessageId, SessionId
-from holdfast.domain.messages import Role, Text
+from holdfast.domain.messages import ResultStatus, Role, Text
 from holdfast.domain.models import ModelRequest
 from holdfast.domain.queries import AgentQuery, SessionQuery
 from holdfast.domain.sessions import SessionContext, SessionRequest, Status
 from holdfast.observations.model import EntityType
 from holdfast.observations.queries import Correction, EntityQuery, HistoryQuery, TimelineQuery
 from holdfast.search.query import SearchQuery
-from holdfast.services.calls import SettlementAction, SettlementRequest
+from holdfast.services.calls import CallAnswer, SettlementAction, SettlementRequest
 from holdfast.services.session_lifecycle import DeletePolicy
 from holdfast.services.session_views import SessionOverview
 from holdfast.workflows.session_export import ExportFormat
@@ -147,6 +147,7 @@ class Traveller:
         session = await self._turn()
         await self._life(session)
         await self._settle(cut_off)
+        await self._answer()
         await self._asks()
         await self._records()
         await self._history()
@@ -307,6 +308,20 @@ class Traveller:
         skip = SettlementRequest(how=SettlementAction.SKIP, by="http", note="Not needed.")
         self.note("settle", await hf.calls.settle(owner, session_id, unknown.id, skip))
         self.note("settled", await hf.read(session_id))
+
+    async def _answer(self) -> None:
+        hf, owner = self.hf, self.hf.owner
+        definition = {"name": "refund", "description": "Refund.", "parameters": {"type": "object"}}
+        made = await hf.agents.create(owner, {"name": "Clerk", "tools": [definition]})
+        self.note("definition", made)
+        session = await hf.open(made.slug)
+        for given in (
+            CallAnswer(status=ResultStatus.OK, result={"refunded": True}),
+            CallAnswer(status=ResultStatus.ERROR, error="Paid back already."),
+        ):
+            with pytest.raises(NotFound) as refused:
+                await hf.calls.answer(owner, session.id, "c1", given)
+            self.note("no such call", refused.value.body())
 
     async def _history(self) -> None:
         hf, owner = self.hf.observations, self.hf.owner

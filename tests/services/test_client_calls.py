@@ -18,7 +18,9 @@ from holdfast.domain.messages import Notice, NoticeCode, ResultStatus, Role, Too
 from holdfast.domain.sessions import SessionRequest, StopReason, is_paused
 from holdfast.domain.tools import Effect
 from holdfast.domain.waits import WaitReason
+from holdfast.search.query import SearchQuery
 from holdfast.services.calls import CallAnswer, SettlementAction, SettlementRequest
+from holdfast.workflows.session_export import ExportFormat
 from tests.houses import current, head_of, played
 from tests.marks import demands
 from tests.stand_ins import PATIENCE
@@ -454,3 +456,23 @@ async def test_a_definition_that_cannot_be_run_is_refused(
         assert error.value.code is code
         assert fault in error.value.message
     assert (await holdfast.agents.get(holdfast.owner, good.slug)) == good
+
+
+async def test_a_session_that_waits_is_forked_exported_searched_and_verified(home: Path) -> None:
+    async with a_house(refunding(home)) as house:
+        session = await sent(house)
+        await requested(house, session)
+        forked = await house.sessions.fork(house.owner, session.id, at=1)
+        exported = await house.exports.export(house.owner, session.id, ExportFormat.JSONL)
+        found = await house.search.find(house.owner, SearchQuery(text="Refund"))
+        states = [await calls_now(house, each) for each in (session, forked)]
+        waiting = await house.sessions.verify(house.owner, session.id)
+        await give(house, session, OK)
+        await played(house, session.id)
+        answered = await house.sessions.verify(house.owner, session.id)
+
+    assert "Refund order 17" in exported.content.decode()
+    assert found.items
+    assert states == [{"c1": CallState.REQUESTED}, {}]
+    assert not waiting.faults
+    assert not answered.faults

@@ -394,7 +394,7 @@ def agent_changes(fields: Mapping[str, Any]) -> dict[str, Any]:
             raise _local_field(name)
     sent: dict[str, Any] = {name: fields[name] for name in _SHARED_FIELDS if name in fields}
     if "tools" in fields:
-        sent["tools"] = tuple(tool["name"] for tool in fields["tools"])
+        sent["tools"] = tuple(map(_given_tool, fields["tools"]))
     if "models" in fields:
         first, *others = fields["models"] or (None,)
         sent |= {"default_model_id": first, "fallback_model_ids": tuple(others)}
@@ -414,6 +414,17 @@ def agent_changes(fields: Mapping[str, Any]) -> dict[str, Any]:
             reasoning_effort=runtime.reasoning_effort, retry=runtime.retry, memory=runtime.memory
         )
     return sent
+
+
+def _given_tool(tool: str | Mapping[str, Any] | ToolSpec) -> str | dict[str, Any]:
+    """Return a tool as it is sent: a definition whole, anything else by its name."""
+    if isinstance(tool, str):
+        return tool
+    given = tool.as_given() if isinstance(tool, ToolSpec) else tool
+    if isinstance(given, str):
+        return given
+    said = {name: value for name, value in given.items() if value is not None}
+    return str(said["name"]) if len(said) == 1 else said
 
 
 def _local_field(name: str) -> Invalid:

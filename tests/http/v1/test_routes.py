@@ -60,6 +60,7 @@ PATHS = {
     "DELETE B",
     "POST B/messages",
     "GET B/messages",
+    "POST B/record",
     "GET B/messages/{message_id}",
     "GET B/events",
     "POST B/media",
@@ -78,6 +79,7 @@ PATHS = {
     "POST B/approvals/{approval_id}/revoke",
     "GET B/calls",
     "GET B/calls/{call_id}",
+    "POST B/calls/{call_id}/result",
     "POST B/calls/{call_id}/settle",
 }
 
