@@ -28,13 +28,14 @@ MOMENT = timedelta(microseconds=1)
 SECRETS = st.integers(0, 2**SECRET_BITS - 1).map(secret_of)
 
 
-def test_each_scope_contains_the_one_before() -> None:
+def test_each_scope_contains_the_one_before_and_tools_stand_beside_reading() -> None:
     reached = {scope: [needed for needed in Scope if scope.allows(needed)] for scope in Scope}
 
     assert reached == {
         Scope.READ: [Scope.READ],
-        Scope.WRITE: [Scope.READ, Scope.WRITE],
-        Scope.ADMIN: [Scope.READ, Scope.WRITE, Scope.ADMIN],
+        Scope.WRITE: [Scope.READ, Scope.WRITE, Scope.TOOLS],
+        Scope.ADMIN: [Scope.READ, Scope.WRITE, Scope.ADMIN, Scope.TOOLS],
+        Scope.TOOLS: [Scope.TOOLS],
     }
 
 

@@ -26,18 +26,27 @@ _SECRET: Final = re.compile(r"hf_[A-Za-z0-9_-]{43}")
 
 
 class Scope(StrEnum):
-    """What a token may do; each scope includes the previous one."""
+    """What a token may do: `admin` includes `write`, which includes `read` and `tools`.
+
+    With `tools` a client sees and answers the calls that it is asked to run, and nothing else.
+    """
 
     READ = "read"
     WRITE = "write"
     ADMIN = "admin"
+    TOOLS = "tools"
 
     def allows(self, needed: "Scope") -> bool:
         """Return whether this scope includes `needed`."""
-        return _REACH[self] >= _REACH[needed]
+        return needed in _REACH[self]
 
 
-_REACH: Final[Mapping[Scope, int]] = {Scope.READ: 1, Scope.WRITE: 2, Scope.ADMIN: 3}
+_REACH: Final[Mapping[Scope, frozenset[Scope]]] = {
+    Scope.READ: frozenset({Scope.READ}),
+    Scope.WRITE: frozenset({Scope.READ, Scope.WRITE, Scope.TOOLS}),
+    Scope.ADMIN: frozenset(Scope),
+    Scope.TOOLS: frozenset({Scope.TOOLS}),
+}
 
 
 class TokenKind(StrEnum):

@@ -201,7 +201,8 @@ class Application:
         caller = await self._callers.authenticate(request)
         if route is not None:
             self._callers.require_same_origin(request, route, caller)
-            if route.needs is not None:
+            is_also_allowed = route.also is not None and caller.scope.allows(route.also)
+            if route.needs is not None and not is_also_allowed:
                 caller.require(route.needs)
         return caller
 

@@ -76,6 +76,8 @@ class Route:
     name: str
     handler: RouteHandler
     needs: Scope | None
+    # A scope that is enough as well, for the part of the route that its handler allows.
+    also: Scope | None = None
     responses: Mapping[int, Any]
     query: type[Struct] = NoQuery
     # A Struct, a tagged union of Structs, or `bytes` for content of any type.

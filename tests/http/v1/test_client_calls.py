@@ -10,8 +10,10 @@ import pytest
 from holdfast import open_holdfast
 from holdfast.app import Environment
 from holdfast.domain.tokens import Scope
-from tests.http.v1.client import Visitor, refusal, visiting
-from tests.marks import demands
+from holdfast.http.app import V1_ROUTES
+from holdfast.http.routing import Route
+from tests.http.v1.client import A_STRANGER, Visitor, refusal, visiting
+from tests.marks import demands, each_case
 from tests.stand_ins import PATIENCE
 from tests.tooled import a_config, asks, call, says
 
@@ -124,6 +126,35 @@ async def test_only_the_owner_with_write_access_answers(visitor: Visitor) -> Non
     assert refusal(await stranger.post(f"{path}/c1/result", OK)) == (404, "session_not_found")
     assert refusal(await visitor.post(f"{path}/c9/result", OK)) == (404, "call_not_found")
     assert (await visitor.get(f"{path}/c1")).document == requested
+
+
+async def test_a_token_for_tools_sees_and_answers_requested_calls(visitor: Visitor) -> None:
+    session, requested = await waiting(visitor)
+    path = f"/v1/sessions/{session['id']}/calls"
+    worker = await visitor.as_("local", Scope.TOOLS)
+    stranger = await visitor.as_("eve", Scope.TOOLS)
+
+    listed = (await worker.get("/v1/calls?state=requested")).document["data"]
+    mine = (await worker.get(f"{path}?state=requested")).document["data"]
+    assert listed == mine == [requested]
+    assert (await worker.get(f"{path}/c1")).document == requested
+    for other in ("/v1/calls", "/v1/calls?state=finished", path):
+        assert refusal(await worker.get(other)) == (403, "forbidden")
+    assert (await stranger.get("/v1/calls?state=requested")).document["data"] == []
+    assert refusal(await stranger.post(f"{path}/c1/result", OK)) == (404, "session_not_found")
+    assert (await worker.post(f"{path}/c1/result", OK)).status == 200
+    await visitor.settled(session)
+    assert refusal(await worker.get(f"{path}/c1")) == (403, "forbidden")
+
+
+@each_case("route", V1_ROUTES, ids=lambda route: route.name)
+async def test_a_token_for_tools_opens_nothing_else(visitor: Visitor, route: Route) -> None:
+    worker = await visitor.as_("local", Scope.TOOLS)
+    path = route.path.replace("{agent_id}", A_STRANGER).replace("{session_id}", A_STRANGER)
+    answered = await worker.ask(route.method, path.replace("{", "").replace("}", ""), {})
+    is_theirs = Scope.TOOLS in {route.needs, route.also}
+    expected = {400, 403, 404} if is_theirs else {403}
+    assert answered.status in expected, (route.name, answered.status)
 
 
 async def test_a_definition_with_a_bad_schema_is_refused(visitor: Visitor) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
 
-_SCOPES = f"{', '.join(Scope)}; each includes the previous one."
+_SCOPES = "read, write, admin, each includes the previous one; or tools, to run tools as a client."
 
 
 @dataclass(frozen=True, kw_only=True)

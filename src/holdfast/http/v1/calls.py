@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from holdfast.domain.calls import CallState
 from holdfast.domain.errors import Code
 from holdfast.domain.ids import SessionId
 from holdfast.domain.tokens import Scope
@@ -39,6 +40,9 @@ async def list_session_calls(request: RouteRequest[CallsQuery, None]) -> Respons
 
 async def _list(request: RouteRequest[CallsQuery, None], session_id: SessionId | None) -> Response:
     query = request.query
+    # A client that only runs tools sees the calls that it may run.
+    if query.state is not CallState.REQUESTED:
+        request.required_caller.require(Scope.READ)
     with as_query_errors():
         page = await request.holdfast.calls.list(
             request.owner, session_id, state=query.state, cursor=query.cursor, limit=query.limit
@@ -50,6 +54,8 @@ async def read_call(request: RouteRequest[NoQuery, None]) -> Response:
     """Return a call."""
     session_id = await requested_session(request)
     call = await request.holdfast.calls.get(request.owner, session_id, request.path["call_id"])
+    if call.state is not CallState.REQUESTED:
+        request.required_caller.require(Scope.READ)
     return Response(content=call_form(call), has_etag=True)
 
 
@@ -83,6 +89,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         name="calls.list",
         handler=list_calls,
         needs=Scope.READ,
+        also=Scope.TOOLS,
         is_large=True,
         query=CallsQuery,
         responses={200: CallList},
@@ -94,6 +101,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             name="calls.list_of_session",
             handler=list_session_calls,
             needs=Scope.READ,
+            also=Scope.TOOLS,
             is_large=True,
             query=CallsQuery,
             responses={200: CallList},
@@ -107,6 +115,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             name="calls.read",
             handler=read_call,
             needs=Scope.READ,
+            also=Scope.TOOLS,
             is_large=True,
             responses={200: CallForm, 304: None},
             error_codes=(Code.CALL_NOT_FOUND, Code.SESSION_NOT_FOUND),
@@ -140,7 +149,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             path="/calls/{call_id}/result",
             name="calls.answer",
             handler=answer_call,
-            needs=Scope.WRITE,
+            needs=Scope.TOOLS,
             body=CallResultPost,
             responses={200: CallForm},
             response_headers={200: ("idempotency-replayed",)},
