@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, RunScope, Session, open_holdfast, tool
+from holdfast import Holdfast, RunScope, Session, ToolFailed, Turn, open_holdfast, tool
 from holdfast.config import Config
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.calls import Call, CallState
@@ -476,3 +476,52 @@ async def test_a_session_that_waits_is_forked_exported_searched_and_verified(hom
     assert states == [{"c1": CallState.REQUESTED}, {}]
     assert not waiting.faults
     assert not answered.faults
+
+
+async def test_ask_returns_what_it_waits_for_and_later_the_same_answer(home: Path) -> None:
+    async with a_house(refunding(home)) as house:
+        await house.agents.create(house.owner, {"name": "Clerk", "tools": [REFUND]})
+        first = await house.ask("Refund 17", agent="clerk", key="17", on_wait="return")
+        await house.calls.answer(house.owner, first.session_id, "c1", OK)
+        again = await house.ask("Refund 17", agent="clerk", key="17")
+
+    assert first.waiting is not None
+    assert (first.waiting.reason, first.waiting.call_ids) == ("client", ("c1",))
+    assert (again.text, again.session_id, again.waiting) == ("done", first.session_id, None)
+
+
+async def test_a_registered_loop_waits_for_a_client_and_is_replayed(home: Path) -> None:
+    async with a_house(refunding(home)) as house:
+        runs = 0
+
+        @house.runtime("planner")
+        async def plan(turn: Turn) -> str:
+            nonlocal runs
+            runs += 1
+            done = await turn.call("refund", {"order": "17"})
+            return f"refunded: {done['refunded']}"
+
+        session = await house.open("planner")
+        await house.agents.update(house.owner, "planner", {"tools": [REFUND]})
+        session = await house.open("planner")
+        await house.send(session.id, "go")
+        while not (found := (await house.calls.list(house.owner, session.id)).items):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        await requested(house, session, found[0].id)
+        await give(house, session, OK, found[0].id)
+        rows = await played(house, session.id)
+
+    assert rows[-1].text == "refunded: True"
+    assert runs == 2
+    assert plan.__name__ == "plan"
+
+
+async def test_a_held_turn_has_no_tools_of_clients(home: Path) -> None:
+    async with a_house(refunding(home)) as house:
+        agent = await house.agents.create(house.owner, {"name": "Clerk", "tools": [REFUND]})
+        session = await house.open(agent.slug)
+        async with house.turn(session.id, "go") as turn:
+            with pytest.raises(ToolFailed) as refused:
+                await turn.call("refund", {"order": "17"})
+            await turn.say("no")
+    assert "There is no tool 'refund'" in str(refused.value)

@@ -35,7 +35,7 @@ class Cost(Struct, frozen=True, kw_only=True):
 class Waiting(Struct, frozen=True, kw_only=True):
     """What an open turn waits for."""
 
-    reason: Literal["approval", "budget"]
+    reason: Literal["approval", "budget", "client", "child", "tool", "runtime", "holder", "retry"]
     text: str
     approval_id: ApprovalId | None = None
     call_ids: tuple[CallId, ...] = ()

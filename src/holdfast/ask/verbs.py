@@ -47,6 +47,7 @@ from holdfast.domain.events import (
     ToolEnded,
     ToolStarted,
     TurnEnded,
+    TurnPaused,
 )
 from holdfast.domain.ids import SessionId, require_uuid
 from holdfast.domain.messages import CLOSING, Message, Notice, Output, Part, Role, ToolCall
@@ -302,7 +303,7 @@ class _Question:
                         yield ReasoningDelta(text=payload.text, step=payload.step)
                     case ToolStarted() | ToolEnded():
                         yield payload
-                    case ApprovalRequested():
+                    case ApprovalRequested() | TurnPaused():
                         waiting = await self._ask_for(payload)
                         if waiting is not None:
                             yield waiting
@@ -434,9 +435,11 @@ class _Question:
         if stopped.turn is None and stopped.session.settled < (turn or 0):
             raise TimeoutError("The turn did not begin within the timeout; it stays queued.")
 
-    async def _ask_for(self, asked: ApprovalRequested) -> Waiting | None:
+    async def _ask_for(self, asked: ApprovalRequested | TurnPaused) -> Waiting | None:
         """Have a question answered; return what is waited for if it still is open."""
         hf = self._hf
+        if isinstance(asked, TurnPaused):
+            return await self._paused(asked)
         approval = await hf.approvals.get(hf.owner, self._session_id, asked.approval_id)
         if approval.state is not ApprovalState.WAITING:
             return None
@@ -468,6 +471,15 @@ class _Question:
             if error.code is not Code.APPROVAL_CLOSED:
                 raise
         return None
+
+    async def _paused(self, paused: TurnPaused) -> Waiting | None:
+        """Return what a paused turn waits for, unless it has come or was asked for already."""
+        hf = self._hf
+        if paused.approval_id is not None:
+            return None
+        if (await hf.sessions.get(hf.owner, self._session_id)).waiting is None:
+            return None
+        return Waiting(reason=paused.reason.value, text=paused.text, call_ids=paused.call_ids)
 
     async def _answer(self, ended: TurnEnded | None, waiting: Waiting | None) -> Answer[Any]:
         """Return the turn as an answer, or raise if it has none."""

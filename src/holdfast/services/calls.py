@@ -221,18 +221,23 @@ class Calls:
         self, owner: Owner, session_id: SessionId, call_id: str, answer: CallAnswer
     ) -> Created[Call]:
         """Answer a call; `is_new` is false if an equal answer was given before."""
-        head = await self._store.read(lambda tx: find_session_state(tx, owner, session_id))
+
+        async def read(tx: Tx) -> tuple[SessionKey, ClientRequest]:
+            head = await find_session_state(tx, owner, session_id)
+            call = _found(await tx.calls.by_id(head, CallId(call_id)))
+            request = await tx.client_requests.of(head.key, call.id)
+            if request is None:
+                raise _not_open(call)
+            return head.key, request
+
+        key, known = await self._store.read(read)
         # Outside the transaction, because a large result is kept by a write of its own.
-        try:
-            result = await self._bound_result(answer.result, head.key)
-        except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
-            raise _invalid_answer("result", "A result must be plain JSON.") from None
+        result = await self._bounded(answer.result, key) if known.answer is None else None
         given = answer.digest
 
         async def write(writer: SessionWriter) -> tuple[Call, bool] | Conflict:
             await writer.load_turn()
             call = _found(await writer.load_call(CallId(call_id)))
-            key = writer.state.key
             request = await writer.tx.client_requests.of(key, call.id)
             if call.state is CallState.REQUESTED and request is not None:
                 await writer.tx.client_requests.save(key, call.id, replace(request, answer=given))
@@ -254,8 +259,14 @@ class Calls:
             raise written
         call, is_new = written
         if is_new:
-            self._coordinator.resume(head.key)
+            self._coordinator.resume(key)
         return Created(thing=call, is_new=is_new)
+
+    async def _bounded(self, result: Any, key: SessionKey) -> Any:
+        try:
+            return await self._bound_result(result, key)
+        except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
+            raise _invalid_answer("result", "A result must be plain JSON.") from None
 
     def _add_answer(self, writer: SessionWriter, call: Call, answer: CallAnswer) -> None:
         """Write the result; the turn continues if no other call of it waits for a client."""
