@@ -162,7 +162,7 @@ async def test_options_that_do_not_go_together_are_refused(
         ({"agent": "nobody"}, Code.AGENT_NOT_FOUND),
         ({"on_wait": "never"}, Code.INVALID_INPUT),
         ({"approval": "perhaps"}, Code.INVALID_INPUT),
-        ({"tools": [len]}, Code.INVALID_INPUT),
+        ({"tools": [len]}, Code.TOOL_INVALID),
         ({"tools": "read_file"}, Code.INVALID_INPUT),
         ({"context": "/tmp"}, Code.INVALID_INPUT),
         ({"budget": 5}, Code.INVALID_INPUT),

@@ -166,7 +166,7 @@ def test_the_client_loads_nothing_of_the_server() -> None:
     assert loaded & {*servers, "anyio", "httpcore2", "httpx2"} == set()
     ours = {name for name in printed.split() if name.startswith("holdfast.")}
     assert {name.split(".")[1] for name in ours} == {
-        *("api", "client", "domain", "ports", "services", "wire"),
+        *("api", "ask", "client", "domain", "own_loops", "ports", "services", "wire"),
         # The values of features, which the verbs take and return.
         *("observations", "search", "workflows", "zones"),
     }

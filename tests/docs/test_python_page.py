@@ -29,11 +29,12 @@ SERVICES = {
 FOR_NEIGHBOURS = {
     "agents": {"built_in", "in_repositories", "make", "seed"},
     "approvals": {"attach", "decision", "of", "standing", "withdraw"},
+    "calls": {"give_answer"},
     "agent_processes": {"keep", "known", "of", "recover", "start", "tend"},
     "events": {"reader", "require", "sequence_of", "start"},
     "maintenance": {"keep"},
     "messages": {"excerpts", "is_interrupted", "make", "make_record", "unfinished"},
-    "models": {"chain", "check", "find_or_add", "keep", "make", "resolve"},
+    "models": {"chain", "check", "find_or_add", "keep", "make", "named", "resolve"},
     "observations": {"rebuild"},
     "repos": {"make", "require_folder", "require_inside"},
     "search": {"rebuild"},
@@ -43,7 +44,7 @@ FOR_NEIGHBOURS = {
         *("ensure_local", "exchange", "learn_local", "list_all"),
         *("resolve", "sign_in_code", "still_valid"),
     },
-    "tools": {"close", "connect", "find", "names", "open_with"},
+    "tools": {"close", "connect", "find", "missing", "names", "open_with"},
     "zones": {"raw_lines"},
 }
 

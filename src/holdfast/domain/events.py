@@ -64,11 +64,7 @@ class FailureCode(StrEnum):
 
 # The other codes fail again in the same way until the cause is fixed.
 RETRYABLE: Final = frozenset(
-    {
-        FailureCode.PROVIDER_RATE_LIMIT,
-        FailureCode.PROVIDER_UNAVAILABLE,
-        FailureCode.INTERRUPTED,
-    }
+    {FailureCode.PROVIDER_RATE_LIMIT, FailureCode.PROVIDER_UNAVAILABLE, FailureCode.INTERRUPTED}
 )
 
 

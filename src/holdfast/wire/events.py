@@ -282,6 +282,11 @@ def _own_name(payload: Payload, _: Event) -> tuple[Word, ...]:
     return ((name_of(payload), data),)
 
 
+def _own_name_and_turn(payload: Payload, event: Event) -> tuple[Word, ...]:
+    ((name, data),) = _own_name(payload, event)
+    return ((name, {"turn": event.turn, **data}),)
+
+
 Translate = Callable[[Any, Event], tuple[Word, ...]]
 TABLE: Final[Mapping[type[Payload], Translate]] = {
     ApprovalAnswered: _approval_answered,
@@ -307,8 +312,8 @@ TABLE: Final[Mapping[type[Payload], Translate]] = {
     events.SessionObserved: _own_name,
     events.SessionOpened: _own_name,
     events.SessionResumed: _own_name,
-    events.TurnContinued: _own_name,
-    events.TurnPaused: _own_name,
+    events.TurnContinued: _own_name_and_turn,
+    events.TurnPaused: _own_name_and_turn,
     events.ZoneArchived: _own_name,
 }
 

@@ -74,6 +74,7 @@ async def test_a_session_opens_pending_with_its_defaults(visitor: Visitor, home:
         "message_count": 0,
         "last_event": 1,
         "metadata": {},
+        "waiting": None,
         "agent": {
             "slug": agent["slug"],
             "name": agent["name"],
