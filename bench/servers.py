@@ -88,7 +88,7 @@ def _running(
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run clients on the loop that costs them least."""
-    from holdfast.http.server import loop_factory
+    from holdfast.cli.command import loop_factory
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(work)

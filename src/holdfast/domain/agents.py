@@ -16,7 +16,15 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import AgentId, ModelId, Owner, is_slug
 from holdfast.domain.secrets import Scrubber, is_credential
 from holdfast.domain.text import require_tags, require_text
-from holdfast.domain.tools import CATALOGUE, ELSEWHERE, Grant, ToolSpec, narrow_tools, remote_id
+from holdfast.domain.tools import (
+    CATALOGUE,
+    ELSEWHERE,
+    REMOTE,
+    Grant,
+    ToolSpec,
+    narrow_tools,
+    remote_id,
+)
 
 SYSTEM_PROMPT_LONGEST: Final = 1 << 20
 _SECRET_REFERENCE: Final = re.compile(r"\{\{\s*secrets\.")
@@ -423,13 +431,16 @@ def is_known_tool(tool: ToolSpec, agent: Agent, known: frozenset[str]) -> bool:
     )
 
 
-def functions_of(tools: Iterable[ToolSpec], agent: Agent) -> list[str]:
+def functions_of(tools: Iterable[ToolSpec]) -> list[str]:
     """Return the names of the tools that are functions of a program."""
     own = CATALOGUE | ELSEWHERE
     return [
         tool.name
         for tool in tools
-        if tool.name not in own and not tool.is_described and not _is_remote(tool, agent)
+        if tool.name not in own
+        and not tool.is_described
+        # Also those of servers that a client has named, and may name no more.
+        and not tool.name.startswith(REMOTE)
     ]
 
 

@@ -91,7 +91,7 @@ class FunctionRegistry:
         """Return the functions of a session that this process does not have."""
         return [
             name
-            for name in functions_of(session.tools, session.agent)
+            for name in functions_of(session.tools)
             if self.find(session.owner, session.id, name) is None
         ]
 
