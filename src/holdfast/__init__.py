@@ -103,6 +103,7 @@ if TYPE_CHECKING:
     from holdfast.loops.turn import CallDenied as CallDenied
     from holdfast.loops.turn import StepContext as StepContext
     from holdfast.own_loops import Turn as Turn
+    from holdfast.services.calls import CallAnswer as CallAnswer
     from holdfast.services.calls import SettlementAction as SettlementAction
     from holdfast.services.calls import SettlementRequest as SettlementRequest
     from holdfast.services.session_lifecycle import DeletePolicy as DeletePolicy
@@ -124,6 +125,7 @@ _HOMES: Final = {
     "AskOptions": "ask.verbs",
     "Budget": "domain.sessions",
     "Call": "domain.calls",
+    "CallAnswer": "services.calls",
     "CallDenied": "loops.turn",
     "CallSettled": "domain.events",
     "CallState": "domain.calls",

@@ -56,6 +56,8 @@ class Turn(TurnBranch, Protocol):
     @property
     def messages(self) -> Sequence[Message]: ...
     @property
+    def prompt(self) -> str: ...
+    @property
     def is_replaying(self) -> bool: ...
     async def delta(self, text: str, channel: str = "text") -> None: ...
     async def say(
@@ -135,6 +137,7 @@ class LoopVerbs:
         concurrency: int = 64,
     ) -> Callable[[L], L]:
         """Register a function as the loop of an agent with this slug; creates the agent."""
+        require_str(name, field="name")
         loops = self._local_loops("runtime")
 
         def register(function: L) -> L:

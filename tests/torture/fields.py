@@ -177,7 +177,7 @@ async def _named(client: Client, text: str) -> Outcome:
 
 
 async def _equipped(client: Client, text: str) -> Outcome:
-    tool = {"name": "look", "description": text, "parameters": {"title": text}}
+    tool = {"name": "look", "description": text, "parameters": {"type": "object", "title": text}}
     body = {"name": "Tools", "system_prompt": "", "tools": [tool], "tags": ["a", text]}
     answer = await client.post("/v1/agents", body)
     if answer.status != 201:

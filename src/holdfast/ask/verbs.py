@@ -54,6 +54,7 @@ from holdfast.domain.messages import CLOSING, Message, Notice, Output, Part, Rol
 from holdfast.domain.recordings import OnOpenCalls, Recorded
 from holdfast.domain.sessions import OPEN, Session, SessionRequest, Status, StopReason
 from holdfast.domain.text import require_str
+from holdfast.domain.waits import Wait
 
 if TYPE_CHECKING:
     from holdfast.api import Holdfast
@@ -285,6 +286,9 @@ class _Question:
         # The last event before the question was sent, or sent again.
         self._known = 0
         self._has_ended = False
+        self._is_late = False
+        # What the turn before this one waits for.
+        self._blocked: Wait | None = None
         self._model: str | None = None
 
     async def items(self) -> AsyncGenerator[StreamItem[Any], None]:
@@ -292,6 +296,11 @@ class _Question:
         if (timeout := self._options.get("timeout")) is not None:
             self._deadline = asyncio.get_running_loop().time() + timeout
         await self._send()
+        if self._blocked is not None and self._options.get("on_wait") == "return":
+            blocked = _waiting(self._blocked)
+            yield blocked
+            yield await self._answer(None, blocked)
+            return
         async with aclosing(self._payloads()) as payloads:
             async for payload in payloads:
                 match payload:
@@ -343,6 +352,8 @@ class _Question:
         if not self._has_ended and session.status not in OPEN:
             raise _session_closed()
         self._known = session.last_event
+        if message.turn > session.settled + 1:
+            self._blocked = session.waiting
         self._cursor = 0 if is_repeated else session.last_event
         is_alone = session.status is not Status.RUNNING and not is_repeated
         self._first_row = message.sequence - (0 if is_alone else _LOOK_BACK)
@@ -430,7 +441,7 @@ class _Question:
         """Stop a turn that took too long; raises if it has not begun or may go on."""
         if self._options.get("detach"):
             raise TimeoutError("The turn takes longer than the timeout; it goes on.")
-        hf, turn = self._hf, self._turn
+        hf, turn, self._is_late = self._hf, self._turn, True
         stopped = await hf.sessions.interrupt(hf.owner, self._session_id, turn=turn)
         if stopped.turn is None and stopped.session.settled < (turn or 0):
             raise TimeoutError("The turn did not begin within the timeout; it stays queued.")
@@ -479,7 +490,7 @@ class _Question:
             return None
         if (await hf.sessions.get(hf.owner, self._session_id)).waiting is None:
             return None
-        return Waiting(reason=paused.reason.value, text=paused.text, call_ids=paused.call_ids)
+        return _waiting(paused)
 
     async def _answer(self, ended: TurnEnded | None, waiting: Waiting | None) -> Answer[Any]:
         """Return the turn as an answer, or raise if it has none."""
@@ -508,9 +519,12 @@ class _Question:
 
     def _checked(self, answer: Answer[Any], ended: TurnEnded) -> Answer[Any]:
         has_failed = ended.stop_reason not in _RETURNED
+        is_late = self._is_late and ended.stop_reason is StopReason.ABORTED
         if has_failed and (self._output is not None or self._options.get("check", True)):
             failure = ended.failure
             text = failure.message if failure else f"The turn ended: {ended.stop_reason}."
+            if is_late:
+                text = "The turn took longer than the timeout, and was interrupted."
             raise TurnFailed(text, answer=answer, failure=failure)
         if self._output is None:
             return answer
@@ -535,6 +549,15 @@ class _Question:
             if page.next_cursor is None:
                 return tuple(found)
             after = int(page.next_cursor)
+
+
+def _waiting(found: Wait | TurnPaused) -> Waiting:
+    return Waiting(
+        reason=found.reason.value,
+        text=found.text,
+        approval_id=found.approval_id,
+        call_ids=found.call_ids,
+    )
 
 
 class _OutputType:

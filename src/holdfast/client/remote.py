@@ -558,7 +558,8 @@ async def connect(
     """
     headers = {"user-agent": "holdfast"}
     if token is not None:
-        headers["authorization"] = f"Bearer {token}"
+        # A token read from its file may end with a line break.
+        headers["authorization"] = f"Bearer {token.strip()}"
     requests = Requests(Transport(url, headers, tls), timeouts or Timeouts())
     try:
         yield RemoteHoldfast(requests)

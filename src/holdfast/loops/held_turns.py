@@ -210,8 +210,11 @@ def failure_of(error: Exception) -> Outcome:
 
 
 def _ended_before(stop: StopReason | None) -> Conflict:
+    remedy = "settle its unknown calls, or send another message"
+    if stop is StopReason.STOP:
+        remedy = "hf.read returns its messages"
     return Conflict(
         Code.TURN_ENDED,
-        "The turn of this message has ended; settle its unknown calls, or send another message.",
+        f"The turn of this message has ended ({stop}); {remedy}.",
         {"stop_reason": stop},
     )

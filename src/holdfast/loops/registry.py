@@ -78,6 +78,8 @@ class Loops:
             own = LoopTurn(turn, emit, self._parts(), resume=loop.resume)
             try:
                 text = await loop.function(own)
+                if text is not None and not isinstance(text, str):
+                    raise TypeError(f"a loop returns a text or None, not {type(text).__name__}")
                 return await own.finish(text)
             except Exception as error:
                 log.exception("the loop %s failed", loop.name)

@@ -1,6 +1,7 @@
 """Loops of this process: those that hold turns, and those that are registered as runtimes."""
 
 import asyncio
+import inspect
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
@@ -14,7 +15,7 @@ from holdfast.loops.held_turns import HeldTurns, Hold
 from holdfast.loops.registry import Loop, Loops, need_of
 from holdfast.loops.turn import LoopTurn
 from holdfast.ports.runtime import Coordinator
-from holdfast.services.agents import Agents
+from holdfast.services.agents import BUILT_IN, Agents
 
 
 class LocalLoops:
@@ -49,6 +50,16 @@ class LocalLoops:
     def register(self, function: Callable[..., Any], **options: Any) -> None:
         """Register a loop, and create its agent if there is none."""
         name, resume = options.pop("name"), _resume_policy(options.pop("resume"))
+        if not inspect.iscoroutinefunction(function):
+            raise Invalid(
+                Code.INVALID_INPUT,
+                f"The loop {name} must be an async function with one parameter, the turn.",
+                {"field": "function"},
+            )
+        if name == BUILT_IN:
+            raise Conflict(
+                Code.SLUG_TAKEN, f"{name} is the built-in agent; choose another name for the loop."
+            )
         if not is_slug(name):
             raise Invalid(
                 Code.INVALID_INPUT,
@@ -64,8 +75,7 @@ class LocalLoops:
     async def ready(self) -> None:
         """Wait until the agents of all registered loops exist; raises what has failed."""
         while self._pending:
-            await self._pending[0]
-            self._pending.pop(0)
+            await self._pending.pop(0)
 
     async def _announce(self, name: str, done: "asyncio.Future[None]") -> None:
         try:

@@ -221,8 +221,20 @@ class LoopTurn(Branch):
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The history, up to what this run of the loop has reached."""
-        return tuple(row for row in self._input.rows_now() if row.id not in self._hidden)
+        """The history, up to what this run of the loop has reached; the turn's own rows last.
+
+        Messages that wait for a later turn are left out.
+        """
+        number = self.number
+        rows = [row for row in self._input.rows_now() if row.id not in self._hidden]
+        earlier = (row for row in rows if row.turn < number)
+        return (*earlier, *(row for row in rows if row.turn == number))
+
+    @property
+    def prompt(self) -> str:
+        """The text of the user's messages that the turn answers."""
+        own = (row for row in self.messages if row.turn == self.number)
+        return "\n\n".join(row.text for row in own if row.role is Role.USER)
 
     @property
     def is_replaying(self) -> bool:

@@ -42,7 +42,7 @@ from holdfast.domain.queries import (
     require_limit,
 )
 from holdfast.domain.sessions import Created, admit_turn, has_waiting_turn
-from holdfast.domain.text import require_text
+from holdfast.domain.text import require_text, wrong_type
 from holdfast.domain.time import instant
 from holdfast.domain.tools import ResultCode
 from holdfast.domain.waits import Wait, WaitReason
@@ -215,6 +215,8 @@ class Calls:
         self, owner: Owner, session_id: SessionId, call_id: str, answer: CallAnswer
     ) -> Call:
         """Answer a call that a client was asked to run; the first answer counts."""
+        if not isinstance(answer, CallAnswer):
+            raise wrong_type(answer, field="answer", rule="answer must be a CallAnswer")
         return (await self.give_answer(owner, session_id, call_id, answer)).thing
 
     async def give_answer(

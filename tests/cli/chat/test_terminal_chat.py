@@ -53,6 +53,8 @@ def test_ctrl_c_stops_the_answer_again_and_again_and_the_session_stays_open(
             terminal.wait_for(">")
         terminal.type("quick\r")
         terminal.wait_for("here I am")
+        # The end of the turn: until then Ctrl-C is about the turn.
+        terminal.wait_for("tokens in")
         terminal.wait_for(">")
         terminal.type(CTRL_C)
         terminal.wait_for("Press Ctrl-C again, or Ctrl-D, to leave.")

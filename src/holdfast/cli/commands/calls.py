@@ -200,6 +200,12 @@ def _value(text: str | None) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
+        if text.lstrip().startswith(("{", "[")):
+            raise Invalid(
+                Code.INVALID_INPUT,
+                "The result begins like JSON and is not; correct it, or quote it as text.",
+                {"field": "result"},
+            ) from None
         return text
 
 

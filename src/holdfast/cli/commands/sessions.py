@@ -502,6 +502,7 @@ def _facts(overview: "SessionOverview") -> dict[str, object]:
         "last turn": session.last_stop.value if session.last_stop else None,
         "reason": session.reason,
         "turns": f"{session.settled} settled, {session.turn - session.settled} waiting",
+        "waiting": session.waiting.text if session.waiting else None,
         "messages": session.message_count,
         "events": session.last_event,
         "tokens": f"{usage.input + usage.cache_write} in, {usage.output} out",
