@@ -254,7 +254,12 @@ def _connect_functions(
     """Connect the functions of the program, as tools and as loops, with what they write to."""
     records = parts.records
     capabilities = Capabilities(
-        records.store, records.journal, parts.coordinator, records.lease_clock, functions.owner
+        records.store,
+        records.journal,
+        parts.coordinator,
+        records.lease_clock,
+        owner=functions.owner,
+        missing=functions.missing,
     )
     functions.connect(
         sessions.add_functions,

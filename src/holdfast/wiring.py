@@ -162,6 +162,11 @@ def build_toolbox(
     return LocalToolbox(own, McpTools(remote), lambda: secrets.scrubber, registered)
 
 
+def _cleaned(secrets: Secrets, value: Any) -> Any:
+    # By the newest scrubber: a secret may be registered at any time.
+    return secrets.scrubber.cleaned(value)
+
+
 class LoopParts(NamedTuple):
     """What loops of the user need from the other components."""
 
@@ -197,9 +202,10 @@ def build_loops(
             find_model=parts.models.named,
             new_id=records.id_factory.new,
             now=parts.clock.now,
+            clean=partial(_cleaned, records.secrets),
         )
 
-    loops = Loops(services)
+    loops = Loops(functions.owner, services)
     held = HeldTurns(
         records.store,
         records.journal,

@@ -1,5 +1,6 @@
 """What an open turn waits for while no process runs it."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 
@@ -35,3 +36,12 @@ class Wait(Struct, frozen=True, kw_only=True):
     call_ids: tuple[CallId, ...] = ()
     approval_id: ApprovalId | None = None
     children: tuple[SessionId, ...] = ()
+
+
+def wait_for_tools(names: Sequence[str]) -> Wait:
+    """Return the wait for a process that has functions of a program."""
+    return Wait(
+        reason=WaitReason.TOOL,
+        text=f"The turn waits for a process that has the tool {', '.join(names)}.",
+        needs=tuple(f"tool:{name}" for name in names),
+    )

@@ -1,14 +1,15 @@
 """What this process can run that not every process can, and the paused turns that wait for it."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import Owner, SessionId, SessionKey
-from holdfast.domain.sessions import is_paused
+from holdfast.domain.sessions import Session, SessionState, is_paused
 from holdfast.domain.waits import Wait, WaitReason
-from holdfast.ports.runtime import Coordinator
+from holdfast.execution.coordinator import LocalCoordinator
 from holdfast.ports.store import Store, Tx
 from holdfast.ports.system import Clock
 from holdfast.services.background_tasks import rest
@@ -30,8 +31,18 @@ class Capabilities:
     """The capabilities that this process has registered, for sessions of one owner."""
 
     def __init__(
-        self, store: Store, journal: Journal, coordinator: Coordinator, clock: Clock, owner: Owner
+        self,
+        store: Store,
+        journal: Journal,
+        coordinator: LocalCoordinator,
+        clock: Clock,
+        *,
+        owner: Owner,
+        missing: Callable[[Session], Sequence[str]],
     ) -> None:
+        """`missing` returns the functions of a session that this process does not have."""
+        self._missing = missing
+        self._is_looking = False
         self._store = store
         self._journal = journal
         self._coordinator = coordinator
@@ -41,9 +52,14 @@ class Capabilities:
 
     def add(self, names: Iterable[str]) -> None:
         """Register capabilities, and continue the turns that wait for them, now and later."""
-        is_first = not self._names
         self._names.update(names)
-        if is_first and self._names:
+        if self._names:
+            self._look()
+
+    def _look(self) -> None:
+        # A process that runs no turns would continue what it cannot run.
+        if not self._is_looking and self._coordinator.runs_turns:
+            self._is_looking = True
             self._coordinator.start(self._look_for_ever())
 
     async def _look_for_ever(self) -> None:
@@ -57,11 +73,22 @@ class Capabilities:
     async def continue_turns(self) -> None:
         """Continue the paused turns that wait for nothing but what this process has."""
         for key, wait in await self._store.read(lambda tx: tx.waits.paused(_REASONS)):
-            if self._names.issuperset(wait.needs) and await self._continue(key, wait):
+            found = await self._store.read(partial(_session_of, key))
+            # Functions of a program act for the owner that it was opened for.
+            if found is None or found[0].owner != self._owner:
+                continue
+            has_all = self._has_all(found[0], wait)
+            if has_all and self._coordinator.has_place and await self._continue(key, wait):
                 self._coordinator.wake(key)
+
+    def _has_all(self, session: Session, wait: Wait) -> bool:
+        if wait.reason is WaitReason.TOOL:
+            return not self._missing(session)
+        return self._names.issuperset(wait.needs)
 
     async def continue_session(self, session_id: SessionId) -> None:
         """Continue the turn of a session that waits for functions, which were given to it."""
+        self._look()
 
         async def read(tx: Tx) -> tuple[SessionKey, Wait | None]:
             head = await find_session_state(tx, self._owner, session_id)
@@ -73,10 +100,11 @@ class Capabilities:
 
     async def _continue(self, key: SessionKey, wait: Wait) -> bool:
         async def write(writer: SessionWriter) -> bool:
-            # Functions of a program act for the owner that it was opened for.
-            if writer.state.owner != self._owner:
-                return False
-            continue_turn(writer, wait.reason, self._clock)
-            return True
+            await continue_turn(writer, wait.reason, self._clock)
+            return not is_paused(writer.state)
 
         return await self._journal.write_by_key(key, write)
+
+
+async def _session_of(key: SessionKey, tx: Tx) -> tuple[Session, SessionState] | None:
+    return await tx.sessions.get_by_key(key)

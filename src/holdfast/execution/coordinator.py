@@ -132,6 +132,25 @@ class LocalCoordinator(Background):
         self._held[lease.key] = lease
         self._running[lease.key] = task
 
+    def expect(self, key: SessionKey) -> None:
+        """Note that a turn of the program is about to be held, so that it is not taken over."""
+        self._coming.add(key)
+
+    def came(self, key: SessionKey) -> None:
+        """Note that the turn is held, or will not be."""
+        self._coming.discard(key)
+
+    @property
+    def runs_turns(self) -> bool:
+        """Return whether this process runs queued turns."""
+        return self._scope is not RunScope.NONE
+
+    @property
+    def has_place(self) -> bool:
+        """Return whether a turn could run now."""
+        busy = len(self._running) - len(self._waiting) + len(self._coming)
+        return busy < self._at_a_time
+
     def holds(self, lease: Lease) -> bool:
         """Return whether this process still has a lease."""
         return self._held.get(lease.key) is lease
@@ -279,7 +298,7 @@ class LocalCoordinator(Background):
                 if key not in kept and self._held.get(key) is lease:
                     self.interrupt(key)
         if self._scope is RunScope.ALL or self._watched:
-            for head in await self._leases.reap(self._held):
+            for head in await self._leases.reap({*self._held, *self._coming}):
                 is_watched = self._scope is RunScope.ALL or head.key in self._watched
                 if is_watched and self._is_wanted(head.key, head.settled + 1):
                     self.wake(head.key, turn=head.settled + 1)

@@ -5,7 +5,7 @@ The lease is that of every turn; no other process answers the message meanwhile.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from msgspec import Struct
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from holdfast.domain.drafts import Outcome
 from holdfast.domain.errors import Code, Conflict, HoldfastError, LimitReached
 from holdfast.domain.events import Failure, FailureCode
-from holdfast.domain.ids import Owner, SessionId
+from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.leases import Lease
 from holdfast.domain.messages import Part
 from holdfast.domain.sessions import OnBusy, StopReason, has_waiting_turn
@@ -28,7 +28,7 @@ from holdfast.services.journal import Journal, SessionWriter, find_session_state
 from holdfast.services.leases import Leases
 from holdfast.services.messages import user_draft
 from holdfast.services.session_lifecycle import admit
-from holdfast.services.turns import TurnInputs, Turns
+from holdfast.services.turns import TurnInputs, Turns, TurnWritten
 
 # Seconds between two looks at a session whose turn runs in another process.
 _LOOK_SECONDS = 1.0
@@ -81,12 +81,14 @@ class HeldTurns:
         wanted: Hold,
     ) -> AsyncIterator[LoopTurn]:
         """Begin a turn with a message, or enter one that waits; leaving the block ends it."""
-        lease, held = await self._claim_when_free(owner, session_id, content, wanted)
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 — this is a coroutine
+        lease, held = await self._claim_when_free(owner, session_id, content, wanted)
         self._coordinator.hold(lease, task)
         try:
-            turn_input = await self._inputs.read(self._store, lease.key, lease=lease)
+            turn_input = await self._inputs.read(
+                self._store, lease.key, lease=lease, may_pause=False
+            )
             if isinstance(turn_input, Outcome):
                 await self._turns.give_up(lease, turn_input)
                 text = turn_input.failure.message if turn_input.failure else "A limit was reached."
@@ -106,9 +108,19 @@ class HeldTurns:
             if task.uncancel() > 0:
                 raise
             raise await self._why_stopped(lease, held) from None
+        except Conflict as error:
+            if error.code is not Code.LEASE_LOST:
+                raise
+            # The cancellation that came with it must not reach the program.
+            if task.cancelling() and not self._coordinator.holds(lease):
+                task.uncancel()
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0)
+            raise await self._why_stopped(lease, held) from None
         except (SystemExit, KeyboardInterrupt):
             # The program ends; its next run continues the turn.
-            await self._leases.release(lease)
+            with suppress(HoldfastError):
+                await self._leases.release(lease)
             raise
         finally:
             self._coordinator.let_go(lease)
@@ -129,27 +141,54 @@ class HeldTurns:
         try:
             yield turn
         except Exception as error:
-            if not (isinstance(error, HoldfastError) and error.code is Code.LEASE_LOST):
-                await self._turns.give_up(lease, failure_of(error))
+            with suppress(Conflict):
+                await self._end(lease, await self._turns.give_up(lease, failure_of(error)))
             raise
-        await emitter.end(await turn.finish())
+        end = await turn.finish()
+        if turn.has_open_calls:
+            # Their outcome is recorded as after an interrupt.
+            await emitter.emit(end.drafts)
+            await self._end(lease, await self._turns.give_up(lease, end.outcome))
+        else:
+            await self._end(lease, await emitter.end(end))
+
+    async def _end(self, lease: Lease, written: TurnWritten) -> None:
+        """Leave what is queued behind the turn to the processes that run it."""
+        if written is TurnWritten.NEXT_TURN_WAITS:
+            await self._leases.release(lease)
 
     async def _claim_when_free(
         self, owner: Owner, session_id: SessionId, content: Any, wanted: Hold
     ) -> tuple[Lease, HeldTurn]:
+        head = await self._store.read(lambda tx: find_session_state(tx, owner, session_id))
         while True:
+            bell = self._doorbell.listen(head.key)
             try:
-                return await self._claim(owner, session_id, content, wanted)
+                return await self._claim_whole(head.key, owner, session_id, content, wanted)
             except Conflict as error:
                 if error.code is not Code.TURN_RUNNING or not wanted.wait:
                     raise
-            head = await self._store.read(lambda tx: find_session_state(tx, owner, session_id))
-            bell = self._doorbell.listen(head.key)
             try:
                 async with asyncio.timeout(_LOOK_SECONDS):
                     await bell.rung()
             except TimeoutError:
                 continue
+
+    async def _claim_whole(
+        self, key: SessionKey, owner: Owner, session_id: SessionId, content: Any, wanted: Hold
+    ) -> tuple[Lease, HeldTurn]:
+        """Claim the session; a caller that is cancelled meanwhile leaves no turn open."""
+        self._coordinator.expect(key)
+        claim = asyncio.ensure_future(self._claim(owner, session_id, content, wanted))
+        try:
+            return await asyncio.shield(claim)
+        except asyncio.CancelledError:
+            with suppress(HoldfastError):
+                lease, _ = await claim
+                await self._end(lease, await self._turns.give_up(lease, _ABORTED))
+            raise
+        finally:
+            self._coordinator.came(key)
 
     async def _claim(
         self, owner: Owner, session_id: SessionId, content: Any, wanted: Hold

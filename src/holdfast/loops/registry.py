@@ -6,14 +6,16 @@ A turn of a loop that is not registered here is paused until a process that has 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from holdfast.domain.agents import LoopRuntime
 from holdfast.domain.drafts import Draft
-from holdfast.domain.errors import Code, Conflict, Invalid
-from holdfast.domain.turns import ResumePolicy
+from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid
+from holdfast.domain.ids import Owner
+from holdfast.domain.messages import Role
+from holdfast.domain.turns import INTERRUPTED, ResumePolicy
 from holdfast.domain.waits import Wait, WaitReason
 from holdfast.loops.held_turns import failure_of
 from holdfast.loops.turn import LoopServices, LoopTurn
@@ -24,8 +26,10 @@ from holdfast.ports.runtime import (
     TurnInput,
     TurnPausedError,
 )
+from holdfast.services.turns import may_pass
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 LoopFunction = Callable[[Any], Awaitable[str | None]]
 
 
@@ -45,7 +49,9 @@ class Loops:
     # The function may act before its first draft.
     writes_first = False
 
-    def __init__(self, parts: Callable[[], LoopServices]) -> None:
+    def __init__(self, owner: Owner, parts: Callable[[], LoopServices]) -> None:
+        """The loops serve the sessions of the owner that the program was opened for."""
+        self._owner = owner
         self._parts = parts
         self._loops: dict[str, Loop] = {}
         self._limits: dict[str, asyncio.Semaphore] = {}
@@ -72,16 +78,28 @@ class Loops:
         """Run the turn with the function of its agent."""
         runtime = turn.agent.runtime
         loop = self._loops.get(runtime.name) if isinstance(runtime, LoopRuntime) else None
-        if loop is None:
+        session = turn.session
+        if loop is None or session is None or session.owner != self._owner:
             raise TurnPausedError(_wait_for(turn.agent.slug))
+        if loop.resume is ResumePolicy.STOP and _has_begun(turn):
+            raise TurnFailedError(INTERRUPTED)
         async with self._limits[loop.name]:
             own = LoopTurn(turn, emit, self._parts(), resume=loop.resume)
             try:
-                text = await loop.function(own)
+                text = await _unwrapped(loop.function(own))
                 if text is not None and not isinstance(text, str):
                     raise TypeError(f"a loop returns a text or None, not {type(text).__name__}")
-                return await own.finish(text)
+                end = await own.finish(text)
+                if own.has_open_calls:
+                    # Their outcome is recorded as after an interrupt.
+                    await emit(end.drafts)
+                    raise TurnFailedError(end.outcome)
+                return end
+            except TurnFailedError:
+                raise
             except Exception as error:
+                if isinstance(error, HoldfastError) and may_pass(error):
+                    raise
                 log.exception("the loop %s failed", loop.name)
                 raise TurnFailedError(failure_of(error)) from error
 
@@ -91,6 +109,25 @@ class Loops:
             Code.OPTION_NOT_OFFERED,
             f"{turn.agent.name} is a function, which decides itself what its model sees.",
         )
+
+
+async def _unwrapped(running: Awaitable[T]) -> T:
+    """Await a loop; a pause that a task group has wrapped is raised as itself."""
+    try:
+        return await running
+    except BaseExceptionGroup as group:
+        found: BaseException | None = group.subgroup(TurnPausedError)
+        while isinstance(found, BaseExceptionGroup):
+            found = found.exceptions[0]
+        if found is not None:
+            raise found from None
+        raise
+
+
+def _has_begun(turn: TurnInput) -> bool:
+    """Return whether an earlier run of the loop has left rows or calls in the turn."""
+    rows = (row for row in turn.history if row.turn == turn.turn)
+    return bool(turn.calls) or any(row.role is not Role.USER for row in rows)
 
 
 def need_of(name: str) -> str:

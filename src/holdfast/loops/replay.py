@@ -43,6 +43,7 @@ class RecordedEntries:
     """The entries of a turn that were recorded before the loop was run again."""
 
     def __init__(self, turn: int, rows: Iterable[Message], calls: Iterable[Call]) -> None:
+        """Entries are kept by the id that a call at their position has."""
         self._entries: dict[str, Entry] = {}
         self._reached: set[str] = set()
         # Rows of the assistant are matched by their order alone.
@@ -60,7 +61,9 @@ class RecordedEntries:
                     case ToolResult():
                         answers[part.call_id] = part
                     case Step():
-                        self._entries[part.position] = Entry(
+                        *path, number = part.position.split("/")
+                        place = Position(tuple(path), int(number))
+                        self._entries[call_id_of(turn, place)] = Entry(
                             kind="step", name=part.name, digest=part.digest, result=part
                         )
                     case _:
@@ -96,6 +99,14 @@ class RecordedEntries:
             )
         return found
 
+    @property
+    def has_open_calls(self) -> bool:
+        """Return whether a recorded call without a result was not asked for again."""
+        return any(
+            entry.kind == "call" and entry.result is None and key not in self._reached
+            for key, entry in self._entries.items()
+        )
+
     def leftovers(self) -> list[str]:
         """Return the names of the entries that the loop did not ask for again."""
         return [entry.name for key, entry in self._entries.items() if key not in self._reached]
@@ -113,10 +124,14 @@ def digest_of(arguments: Any) -> str:
     return hashlib.sha256(_CANONICAL.encode(arguments)).hexdigest()
 
 
-def call_id_of(turn: int, place: Position) -> CallId:
-    """Return the id of the call at a position; every run of the loop computes the same one."""
+def call_id_of(turn: int, place: Position, run: int = 0) -> CallId:
+    """Return the id of the call at a position; every run that is replayed computes the same one.
+
+    `run` tells runs apart that begin anew.
+    """
     branch = hashlib.sha256("/".join(place.path).encode()).hexdigest()[:12] if place.path else ""
-    return CallId("_".join(filter(None, (f"turn{turn}", branch, str(place.number)))))
+    start = f"turn{turn}r{run}" if run else f"turn{turn}"
+    return CallId("_".join(filter(None, (start, branch, str(place.number)))))
 
 
 def is_done(entry: Entry) -> bool:

@@ -74,14 +74,18 @@ class LocalLoops:
 
     async def ready(self) -> None:
         """Wait until the agents of all registered loops exist; raises what has failed."""
-        while self._pending:
-            await self._pending.pop(0)
+        pending, self._pending = self._pending, []
+        # Shielded, because a cancelled caller must not cancel what others wait for.
+        for done in pending:
+            await asyncio.shield(done)
 
     async def _announce(self, name: str, done: "asyncio.Future[None]") -> None:
         try:
             await self._create_agent(name)
         except Exception as error:  # noqa: BLE001 — raised by the next verb
             done.set_exception(error)
+            # Retrieved here, too: no verb may follow.
+            done.exception()
             return
         self._capabilities.add([need_of(name)])
         done.set_result(None)

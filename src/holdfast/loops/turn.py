@@ -47,7 +47,7 @@ from holdfast.functions.context import OutcomeUnknown, ToolFailed
 from holdfast.functions.results import UnrecordableError, plain
 from holdfast.functions.tool import ApprovalRule, UntypedTool
 from holdfast.loops.replay import Position, RecordedEntries, call_id_of, digest_of
-from holdfast.ports.runtime import Emit, TurnEnd, TurnInput
+from holdfast.ports.runtime import Emit, TurnEnd, TurnInput, TurnPausedError
 from holdfast.ports.tools import CallOutcome, Toolbox
 
 T = TypeVar("T")
@@ -86,6 +86,8 @@ class LoopServices(Struct, frozen=True, kw_only=True):
     find_model: Callable[[str], Awaitable[Model]]
     new_id: Callable[[], str]
     now: Callable[[], datetime]
+    # Returns a value without managed secrets, as it is recorded.
+    clean: Callable[[Any], Any]
 
 
 class Branch:
@@ -199,6 +201,11 @@ class LoopTurn(Branch):
         self._entries = 0
         before = self._state.current if resume is ResumePolicy.REPLAY else []
         self._recorded = RecordedEntries(turn.turn, before, turn.calls)
+        # A run that is not a replay must not use the ids of earlier calls.
+        self._run = 0 if resume is ResumePolicy.REPLAY else len(turn.calls)
+        # Calls that have begun and have no result yet.
+        self._open: set[CallId] = set()
+        self._closed = asyncio.Event()
         # Ids of this turn's rows that the loop has reached; a replay must not see further.
         self._first_rows = {row.id for row in self._state.current}
         self._hidden = {row.id for row in before if row.role is not Role.USER}
@@ -321,8 +328,9 @@ class LoopTurn(Branch):
         returns: Any,
     ) -> Any:
         """Return the value of the call at a position; runs it if no outcome is recorded."""
-        call_id = call_id_of(self.number, place)
-        found = self._recorded.find(call_id, place, "call", name, digest_of(arguments))
+        call_id = call_id_of(self.number, place, self._run)
+        digest = digest_of(self.parts.clean(arguments))
+        found = self._recorded.find(call_id, place, "call", name, digest)
         if found is not None and isinstance(found.result, ToolResult):
             self._reach(call_id)
             return _value(found.result.status, found.result.result, found.result.error, returns)
@@ -333,20 +341,39 @@ class LoopTurn(Branch):
             if call.effect is Effect.UNSAFE:
                 await self._state.emit()
         self._reach(call_id)
+        self._open.add(call_id)
         token = _inside.set(True)
         try:
             done = await dispatch(toolbox, self._state, call, self.parts.new_id)
+        except TurnPausedError:
+            # It does not run, so that the turn may pause; but only when no other call runs.
+            self._close(call_id)
+            while self._open:
+                self._closed.clear()
+                await self._closed.wait()
+            raise
         finally:
             _inside.reset(token)
         await self._state.emit(answer(call, done))
+        self._close(call_id)
         return _value(done.status, done.result, done.error, returns)
+
+    def _close(self, call_id: CallId) -> None:
+        self._open.discard(call_id)
+        self._closed.set()
+
+    @property
+    def has_open_calls(self) -> bool:
+        """Whether a call of the turn has no result."""
+        return bool(self._open) or self._recorded.has_open_calls
 
     async def make_step(
         self, place: Position, name: str, fn: Callable[..., Any], args: Sequence[Any]
     ) -> Any:
         """Return the result of the step at a position; runs it if none is recorded."""
-        digest = digest_of([each for each in args if _is_plain(each)])
-        found = self._recorded.find(str(place), place, "step", name, digest)
+        digest = digest_of(self.parts.clean([each for each in args if _is_plain(each)]))
+        key = call_id_of(self.number, place, self._run)
+        found = self._recorded.find(key, place, "step", name, digest)
         if found is not None and isinstance(found.result, Step):
             self._reach(str(place))
             return _value(found.result.status, found.result.result, found.result.error, None)
@@ -358,12 +385,13 @@ class LoopTurn(Branch):
             name=name,
             digest=digest,
             status=done.status,
-            result=done.result,
+            # Without secrets, as a replay returns it.
+            result=self.parts.clean(done.result),
             error=done.error,
             milliseconds=round((time.monotonic() - begun) * 1000),
         )
         await self._state.emit((MessageDraft(role=Role.SYSTEM, parts=(part,)), *context.costs))
-        return _value(done.status, done.result, done.error, None)
+        return _value(part.status, part.result, part.error, None)
 
     async def cost_of(self, usage: Usage, model: str | None, request_id: str | None) -> CostDraft:
         """Return the ledger entry of a model request of the loop."""

@@ -308,7 +308,7 @@ class Approvals:
             close(writer, changed)
             await _pay(writer, changed)
             reason = _reason(approval.question)
-            continue_turn(writer, reason, self._lease_clock)
+            await continue_turn(writer, reason, self._lease_clock)
         return changed
 
 

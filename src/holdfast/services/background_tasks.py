@@ -1,11 +1,14 @@
 """Background tasks whose lifetime is a context manager block."""
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self
 
 from holdfast.domain.errors import Code, Unavailable
+
+log = logging.getLogger(__name__)
 
 
 class Background:
@@ -55,9 +58,13 @@ async def rest(seconds: float) -> None:
 
 
 async def _alone(work: Coroutine[Any, Any, None]) -> None:
-    """Run work; a MemoryError ends this task only and not the whole task group."""
+    """Run work; a failure ends this task only and not the whole task group."""
     try:
         await work
+    except (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
     except MemoryError:
         # Not logged, because there was no memory to log the failure with.
         return
+    except BaseException:
+        log.exception("a background task failed with an internal error")

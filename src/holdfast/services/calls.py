@@ -243,7 +243,7 @@ class Calls:
             request = await writer.tx.client_requests.of(key, call.id)
             if call.state is CallState.REQUESTED and request is not None:
                 await writer.tx.client_requests.save(key, call.id, replace(request, answer=given))
-                self._add_answer(writer, call, replace(answer, result=result))
+                await self._add_answer(writer, call, replace(answer, result=result))
                 return _found(writer.known_call(call.id)), True
             if request is None or is_open(call):
                 return _not_open(call)
@@ -270,13 +270,13 @@ class Calls:
         except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
             raise _invalid_answer("result", "A result must be plain JSON.") from None
 
-    def _add_answer(self, writer: SessionWriter, call: Call, answer: CallAnswer) -> None:
+    async def _add_answer(self, writer: SessionWriter, call: Call, answer: CallAnswer) -> None:
         """Write the result; the turn continues if no other call of it waits for a client."""
         # Only an answered call was run, as far as is known.
         writer.advance_call(call.id, lambda each: start_call(each, at=instant(writer.tick())))
         writer.add(_answer_drafts(call, answer), call.turn)
         if not any(each.state is CallState.REQUESTED for each in writer.turn_calls()):
-            continue_turn(writer, WaitReason.CLIENT, self._lease_clock)
+            await continue_turn(writer, WaitReason.CLIENT, self._lease_clock)
 
     async def settle(
         self, owner: Owner, session_id: SessionId, call_id: str, request: SettlementRequest

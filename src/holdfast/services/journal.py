@@ -530,9 +530,15 @@ async def pause_turn(writer: SessionWriter, wait: Wait) -> None:
         writer.update(holder=None)
 
 
-def continue_turn(writer: CommitBuilder, reason: WaitReason, clock: Clock) -> None:
-    """End the pause: the process that paused the turn continues it, or if it is gone any other."""
+async def continue_turn(writer: SessionWriter, reason: WaitReason, clock: Clock) -> None:
+    """End the pause: the process that paused the turn continues it, or if it is gone any other.
+
+    A turn that waits for something else goes on waiting.
+    """
     if not is_paused(writer.state):
+        return
+    stored = await writer.tx.waits.of(writer.state.key)
+    if stored is not None and stored.reason is not reason:
         return
     writer.add_event(TurnContinued(reason=reason), writer.state.settled + 1)
     is_held = writer.state.holder is not None

@@ -50,7 +50,7 @@ from holdfast.domain.sessions import (
     transition,
 )
 from holdfast.domain.turns import OpenStep, Repair, closing_notice, cut_short
-from holdfast.domain.waits import Wait, WaitReason
+from holdfast.domain.waits import wait_for_tools
 from holdfast.ports.agent_processes import ProcessSlot
 from holdfast.ports.runtime import (
     Limits,
@@ -125,7 +125,12 @@ class TurnInputs:
         self._journal = journal
 
     async def read(
-        self, store: Store, key: SessionKey, *, lease: Lease | None = None
+        self,
+        store: Store,
+        key: SessionKey,
+        *,
+        lease: Lease | None = None,
+        may_pause: bool = True,
     ) -> TurnInput | Outcome:
         """Return the inputs of the next turn, or its outcome if it must not run."""
         live, history = await self._journal.live_history(key)
@@ -162,7 +167,7 @@ class TurnInputs:
             tools=session.tools,
             # A program of its own cannot be continued by another process.
             approver=self._approvals.of(
-                key, may_pause=not isinstance(session.agent.runtime, AcpRuntime)
+                key, may_pause=may_pause and not isinstance(session.agent.runtime, AcpRuntime)
             ),
             process_slot=self._process_slot(session, key),
             limits=_limits(session.agent, self._limits),
@@ -279,7 +284,7 @@ class Turns:
                 return await self.give_up(lease, turn)
             runtime = self._runtimes[type(turn.agent.runtime)]
             if turn.session is not None and (lacking := self._missing(turn.session)):
-                raise TurnPausedError(_wait_for(lacking))
+                raise TurnPausedError(wait_for_tools(lacking))
             if not runtime.writes_first:
                 await self._journal.require_stored(lease)
             emitter = self.emitter(lease)
@@ -291,7 +296,7 @@ class Turns:
             return await self.give_up(lease, failed.outcome)
         # Any exception of a runtime ends its turn only, not the process or other sessions.
         except Exception as error:
-            if isinstance(error, HoldfastError) and _may_pass(error):
+            if isinstance(error, HoldfastError) and may_pass(error):
                 raise
             failure = self.unclassified("the turn raised")
             log.exception("turn failed: %s", failure.correlation_id)
@@ -377,13 +382,6 @@ class Turns:
 
 async def _nothing() -> None:
     """Write nothing."""
-
-
-def _wait_for(functions: Sequence[str]) -> Wait:
-    named = ", ".join(functions)
-    text = f"The turn waits for a process that has the tool {named}."
-    needs = tuple(f"tool:{name}" for name in functions)
-    return Wait(reason=WaitReason.TOOL, text=text, needs=needs)
 
 
 class Emitter:
@@ -514,7 +512,7 @@ def is_fenced(error: HoldfastError) -> bool:
     return error.code in {Code.LEASE_LOST, Code.SESSION_NOT_FOUND}
 
 
-def _may_pass(error: HoldfastError) -> bool:
+def may_pass(error: HoldfastError) -> bool:
     """Return whether the turn can continue later: it is fenced, or the store is not writable."""
     # Ending the turn now would need the same write that fails.
     return is_fenced(error) or isinstance(error, Unavailable | StorageFull)
