@@ -433,3 +433,55 @@ async def test_a_held_turn_waits_for_its_program(home: Path) -> None:
     assert waiting.reason is WaitReason.HOLDER
     assert Role.ASSISTANT not in [row.role for row in rows]
     assert (after.settled, after.waiting) == (1, None)
+
+
+async def test_a_call_that_is_left_without_its_result_is_closed_with_the_turn(hf: Holdfast) -> None:
+    session = await hf.open()
+
+    async def slow() -> None:
+        await asyncio.sleep(PATIENCE)
+
+    async with hf.turn(session.id, "Wait") as turn:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(turn.call("slow", run=slow), 0.2)
+        await turn.say("It takes too long.")
+
+    (call,) = (await hf.calls.list(hf.owner, session.id)).items
+    assert call.state is CallState.UNKNOWN
+    assert (await current(hf, session)).last_stop is StopReason.STOP
+
+
+async def test_a_step_where_a_call_was_recorded_is_a_mismatch(hf: Holdfast) -> None:
+    session, message = await hf.open(), str(uuid4())
+
+    async def first() -> None:
+        async with hf.turn(session.id, "Go", id=message) as turn:
+            await turn.step("look", lambda: 1)
+            raise SystemExit
+
+    async def second() -> None:
+        async with hf.turn(session.id, "Go", id=message, wait=True) as turn:
+            await turn.call("look", run=lambda: 1)
+
+    with pytest.raises(SystemExit):
+        await first()
+    with pytest.raises(Conflict) as refused:
+        await second()
+
+    assert refused.value.code is Code.REPLAY_MISMATCH
+    assert (await hf.calls.list(hf.owner, session.id)).items == ()
+
+
+async def test_a_turn_that_has_ended_is_not_entered_again(hf: Holdfast) -> None:
+    session, message = await hf.open(), str(uuid4())
+
+    async def go() -> None:
+        async with hf.turn(session.id, "Go", id=message) as turn:
+            await turn.say("done")
+
+    await go()
+    with pytest.raises(Conflict, match=r"hf\.read") as refused:
+        await go()
+
+    assert refused.value.code is Code.TURN_ENDED
+    assert texts(await hf.read(session.id)) == [("user", "Go"), ("assistant", "done")]

@@ -135,3 +135,59 @@ async def test_over_the_network_loops_are_refused_with_the_remedy() -> None:
             remote.turn("00000000-0000-7000-8000-000000000000", "hi")
         with pytest.raises(Invalid, match="open_holdfast"):
             remote.runtime("planner")
+
+
+async def test_many_may_open_right_after_a_loop_was_registered(hf: Holdfast) -> None:
+    @hf.runtime("planner")
+    async def plan(_: Turn) -> str:
+        return "planned"
+
+    opened = await asyncio.gather(*(hf.open("planner") for _ in range(3)))
+
+    assert {session.agent.slug for session in opened} == {"planner"}
+    assert plan is not None
+
+
+async def test_a_loop_serves_the_sessions_of_its_owner_only(home: Path) -> None:
+    async with open_holdfast(home, owner="ada") as hf, open_holdfast(home, owner="bob") as other:
+
+        @hf.runtime("planner")
+        async def plan(_: Turn) -> str:
+            return "planned"
+
+        await hf.open("planner")
+        fields = {"name": "planner", "runtime": LoopRuntime(name="planner")}
+        await other.agents.create(other.owner, fields)
+        session = await other.open("planner")
+        await other.send(session.id, "Plan")
+        await asyncio.sleep(1.5)
+        waiting = (await current(other, session)).waiting
+
+    assert waiting is not None
+    assert waiting.reason is WaitReason.RUNTIME
+    assert plan is not None
+
+
+async def test_messages_that_wait_for_a_later_turn_are_not_shown(hf: Holdfast) -> None:
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    @hf.runtime("echo")
+    async def echo(turn: Turn) -> str:
+        begun.set()
+        await gate.wait()
+        return f"{turn.prompt} | {turn.messages[-1].text}"
+
+    session = await hf.open("echo")
+    await hf.send(session.id, "one")
+    await begun.wait()
+    await hf.send(session.id, "two")
+    gate.set()
+
+    assert await answered(hf, session.id) == ["one | one", "two | two"]
+    assert echo is not None
+
+
+@pytest.mark.parametrize("loop", [lambda _: "text", 7])
+async def test_what_cannot_run_is_no_loop(hf: Holdfast, loop: object) -> None:
+    with pytest.raises(Invalid, match="async function"):
+        hf.runtime("planner")(loop)  # type: ignore[type-var]

@@ -75,8 +75,8 @@ class FunctionRegistry:
         session = await opening(request, functions=tuple(found))
         if found:
             self._sessions[session.id] = self._with(session.id, found.values())
-            # The same request may have been made by a process that is gone.
-            if self._attached is not None and session.waiting is not None:
+            # Another process may pause its turns, for want of the functions.
+            if self._attached is not None:
                 await self._attached(session.id)
         return session
 

@@ -74,10 +74,13 @@ class LocalLoops:
 
     async def ready(self) -> None:
         """Wait until the agents of all registered loops exist; raises what has failed."""
-        pending, self._pending = self._pending, []
-        # Shielded, because a cancelled caller must not cancel what others wait for.
-        for done in pending:
-            await asyncio.shield(done)
+        for done in list(self._pending):
+            try:
+                # Shielded, because a cancelled caller must not cancel what others wait for.
+                await asyncio.shield(done)
+            finally:
+                if done.done() and done in self._pending:
+                    self._pending.remove(done)
 
     async def _announce(self, name: str, done: "asyncio.Future[None]") -> None:
         try:
