@@ -122,14 +122,18 @@ def test_rows_that_a_migration_moves_are_whole_wherever_it_was_cut_off(
 def test_a_migration_without_a_transaction_would_be_found_by_half(
     tmp_path: Path, crew: Crew, steps: list[Schema]
 ) -> None:
-    home = tmp_path / "home"
-    asyncio.run(_opened(home))
+    halves = 0
+    # How often the last migration touches the disk depends on what it changes.
+    for touch in range(2, 42, 2):
+        home = tmp_path / str(touch) / "home"
+        home.parent.mkdir()
+        asyncio.run(_opened(home))
+        direction = "down without a transaction"
+        if not died(crew.run("migrating", home=home, direction=direction, dies_at=touch)):
+            break
+        halves += schema(home) not in steps
 
-    assert died(
-        crew.run("migrating", home=home, direction="down without a transaction", dies_at=40)
-    )
-
-    assert schema(home) not in steps
+    assert halves > 0
 
 
 @proves("R14")
