@@ -177,14 +177,17 @@ async def _named(client: Client, text: str) -> Outcome:
 
 
 async def _equipped(client: Client, text: str) -> Outcome:
-    tool = {"name": "look", "description": text, "parameters": {"type": "object", "title": text}}
+    # Not the text alone: a tool that a client runs needs a description that is not blank.
+    parameters = {"type": "object", "title": text}
+    tool = {"name": "look", "description": f"Look. {text}", "parameters": parameters}
     body = {"name": "Tools", "system_prompt": "", "tools": [tool], "tags": ["a", text]}
     answer = await client.post("/v1/agents", body)
     if answer.status != 201:
         return answer, []
     shown = (await client.get(f"/v1/agents/{answer.document['id']}")).document
     [described] = shown["tools"]
-    return answer, [described["description"], described["parameters"]["title"], shown["tags"][-1]]
+    description = described["description"].removeprefix("Look. ")
+    return answer, [description, described["parameters"]["title"], shown["tags"][-1]]
 
 
 async def _modelled(client: Client, text: str) -> Outcome:
