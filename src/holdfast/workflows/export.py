@@ -247,7 +247,8 @@ def _tools(turn: TurnRows) -> list[str]:
         if isinstance(part, ToolResult) and part.error and part.error.code in NEVER_INVOKED
     }
     calls = [part for part in parts if isinstance(part, ToolCall) and part.id not in refused]
-    return list(dict.fromkeys(call.name for call in calls))
+    # A model may ask for a tool without a name, which no file can list.
+    return list(dict.fromkeys(call.name for call in calls if call.name))
 
 
 def _metadata(session: Session, rows: list[Message], refs: Mapping[ModelId, str]) -> Form:
