@@ -463,7 +463,6 @@ def _workflow_read(text: str) -> Workflow:
 def _engine(llm: Llm, toolbox: Toolbox, outside: Environment, secrets: Secrets) -> Runtime:
     from holdfast.engine.runtime import EngineRuntime
 
-    # Temporary: the engine's `run` still is a generator, see `services/turns.py`.
     return EngineRuntime(
         llm,
         toolbox,

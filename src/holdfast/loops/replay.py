@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.calls import Call, is_open
+from holdfast.domain.calls import Call
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import Message, Role, Step, ToolCall, ToolResult
@@ -132,8 +132,3 @@ def call_id_of(turn: int, place: Position, run: int = 0) -> CallId:
     branch = hashlib.sha256("/".join(place.path).encode()).hexdigest()[:12] if place.path else ""
     start = f"turn{turn}r{run}" if run else f"turn{turn}"
     return CallId("_".join(filter(None, (start, branch, str(place.number)))))
-
-
-def is_done(entry: Entry) -> bool:
-    """Return whether an entry has its outcome; an unknown one has it, too."""
-    return entry.result is not None and (entry.call is None or not is_open(entry.call))

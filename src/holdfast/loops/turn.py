@@ -206,8 +206,7 @@ class LoopTurn(Branch):
         # Calls that have begun and have no result yet.
         self._open: set[CallId] = set()
         self._closed = asyncio.Event()
-        # Ids of this turn's rows that the loop has reached; a replay must not see further.
-        self._first_rows = {row.id for row in self._state.current}
+        # Rows that an earlier run has written and this one has not reached.
         self._hidden = {row.id for row in before if row.role is not Role.USER}
         self._says = 0
         self._step: StepStarted | None = None
