@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,3 +192,40 @@ async def test_messages_that_wait_for_a_later_turn_are_not_shown(hf: Holdfast) -
 async def test_what_cannot_run_is_no_loop(hf: Holdfast, loop: object) -> None:
     with pytest.raises(Invalid, match="async function"):
         hf.runtime("planner")(loop)  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize(
+    ("resume", "runs", "stop"),
+    [
+        ("stop", 1, StopReason.INTERRUPTED),
+        ("history", 2, StopReason.STOP),
+        ("replay", 1, StopReason.STOP),
+    ],
+)
+async def test_a_loop_that_was_cut_off_goes_on_as_it_says(
+    home: Path, resume: Any, runs: int, stop: StopReason
+) -> None:
+    ran: list[int] = []
+    begun = asyncio.Event()
+
+    async def pay(turn: Turn) -> str:
+        await turn.call("pay", run=lambda: ran.append(1))
+        if not begun.is_set():
+            begun.set()
+            await asyncio.sleep(PATIENCE)
+        return "paid"
+
+    async with open_holdfast(home) as first:
+        first.runtime("payer", resume=resume)(pay)
+        session = await first.open("payer")
+        await first.send(session.id, "Pay")
+        await begun.wait()
+    async with open_holdfast(home) as second:
+        second.runtime("payer", resume=resume)(pay)
+        await second.open("payer")
+        async with asyncio.timeout(PATIENCE):
+            _ = [each async for each in second.follow(session.id, until_settled=True)]
+        calls = (await second.calls.list(second.owner, session.id)).items
+        after = await current(second, session)
+
+    assert (len(ran), len({call.id for call in calls}), after.last_stop) == (runs, runs, stop)
