@@ -152,23 +152,23 @@ def state_row(commit: SessionCommit, *, checks: bool) -> Row:
 
 def message_rows(commit: SessionCommit) -> list[Row]:
     """Return the rows of the messages."""
-    key = commit.before.key
+    first = row_key(commit.before.key, 0)
     rows: list[Row] = []
     for row in commit.messages:
         message, at, event = row.message, row.at, row.event
         id_, turn, role, sequence = message.id, message.turn, message.role._value_, message.sequence
         model_id = message.model_id and _packed(message.model_id)
         proof = event_checksum((event, turn, at, id_, role, sequence))
-        place, stored_id = row_key(key, sequence), pack_id(id_)
+        place = first + sequence
         rows.append(
-            (place, stored_id, turn, role, row.content, model_id, at, row.hash, event, proof)
+            (place, pack_id(id_), turn, role, row.content, model_id, at, row.hash, event, proof)
         )
     return rows
 
 
 def event_rows(commit: SessionCommit, *, deltas: bool, checks: bool) -> list[Row]:
     """Return the rows of the deltas, or of all other events."""
-    key = commit.before.key
+    first = row_key(commit.before.key, 0)
     rows: list[Row] = []
     for event in commit.events:
         name = event.name
@@ -177,7 +177,7 @@ def event_rows(commit: SessionCommit, *, deltas: bool, checks: bool) -> list[Row
             ids, rest = divided(name, content)
             # The checksum covers the whole payload, including the ids stored in their own column.
             proof = event_sum((sequence, turn, at, name), content) if checks else 0
-            rows.append((row_key(key, sequence), turn, at, name, ids, rest, proof))
+            rows.append((first + sequence, turn, at, name, ids, rest, proof))
     return rows
 
 

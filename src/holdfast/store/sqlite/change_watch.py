@@ -92,7 +92,7 @@ class StoreDoorbell(Background):
         try:
             if (follower := self._followers.get(key)) is not None:
                 follower(tell)
-            if (door := self._doors.get(key)) is not None:
+            if self._doors and (door := self._doors.get(key)) is not None:
                 door.ring()
         except MemoryError:
             # The commit is done and must not fail; the next poll notifies everyone instead.

@@ -103,6 +103,9 @@ class Connection:
             cursor.close(True)
 
     async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:
+        self._run(sql, parameters)
+
+    def _run(self, sql: str, parameters: Parameters = NOTHING) -> None:
         try:
             self._cursor.execute(sql, parameters)
         except apsw.CorruptError:
@@ -130,9 +133,13 @@ class Connection:
         """Read a pragma, or set it and return SQLite's answer."""
         return self.raw.pragma(name, value) if value is not None else self.raw.pragma(name)
 
+    def begin(self) -> None:
+        """Begin a transaction that writes."""
+        self._run("BEGIN IMMEDIATE")
+
     def commit(self) -> None:
         """Commit; returns after the fsync and after the anchor of the log was updated."""
-        self.query("COMMIT")
+        self._run("COMMIT")
         if self.anchor is not None:
             self.patience.is_off = True
             try:

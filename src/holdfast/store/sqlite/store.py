@@ -142,6 +142,7 @@ class SqliteStore:
         connection = self._opened(reserve)
         begun.callback(connection.close)
         self._faulty = _find_faulty(connection)
+        self._is_faulty = is_read_only(self._faulty)
         self._tables = Tables(connection, self._faulty)
         # After the checks, so that no file is created beside a refused store.
         reserve.take()
@@ -167,7 +168,7 @@ class SqliteStore:
 
     def commit(self, commit: SessionCommit) -> asyncio.Future[None]:
         """Queue a commit; the future completes when it is on disk."""
-        if is_read_only(self._faulty):
+        if self._is_faulty:
             raise doubtful("sessions")
         future = self._writer.commit(commit)
         self._upkeep.count()

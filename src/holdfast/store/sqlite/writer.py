@@ -12,7 +12,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar, cast
 
@@ -211,7 +210,7 @@ class Writer:
                 self._commit(jobs)
             else:
                 look_at(self.connection, jobs)
-                self._run(self._admitted([job for job in jobs if job.look is None]))
+                self._run(self._admitted(_writing(jobs)))
         except BaseException as error:
             # If this raised, every caller would wait forever.
             self._is_poisoned = True
@@ -278,7 +277,7 @@ class Writer:
         for job in jobs:
             if job.look is not None:
                 look_at(self.connection, jobs)
-                writing = [job for job in jobs if job.look is None]
+                writing = _writing(jobs)
                 break
         if not writing:
             return True
@@ -346,21 +345,23 @@ class Writer:
         # A previous job may have failed to end its transaction.
         if self.connection.raw.in_transaction:
             self.connection.query("ROLLBACK")
-        self.connection.query("BEGIN IMMEDIATE")
+        self.connection.begin()
 
     def _commit(self, jobs: Sequence[Job]) -> None:
         """Commit the open transaction; an error of the commit fails all its jobs."""
-        writing = [job for job in jobs if job.look is None]
-        if not writing:
+        for job in jobs:
+            if job.look is None:
+                break
+        else:
             return
         start = time.perf_counter()
         try:
             self.connection.commit()
         except apsw.Error as error:
-            self._fail(writing, error)
+            self._fail(_writing(jobs), error)
         except HoldfastError as error:
             # The commit is durable only if the files of the store are still in place.
-            for job in writing:
+            for job in _writing(jobs):
                 job.error = error
         self._mean += _NEWEST * (time.perf_counter() - start - self._mean)
 
@@ -429,6 +430,11 @@ class Writer:
             anchor.require_in_place()
 
 
+def _writing(jobs: Sequence[Job]) -> list[Job]:
+    """Return the jobs that do not only look at the connection."""
+    return [job for job in jobs if job.look is None]
+
+
 def look_at(connection: Connection, jobs: Sequence[Job]) -> None:
     """Run the jobs that only look at the connection."""
     for job in jobs:
@@ -448,9 +454,10 @@ def _deliver(jobs: Sequence[Job], here: asyncio.AbstractEventLoop | None) -> Non
         if loop is here:
             _resolve(mine)
         else:
-            # A closed event loop has no waiting callers.
-            with suppress(RuntimeError):
+            try:
                 loop.call_soon_threadsafe(_resolve, mine)
+            except RuntimeError:
+                log.debug("an event loop was closed; it has no waiting callers")
 
 
 def _resolve(jobs: Sequence[Job]) -> None:
