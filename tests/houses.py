@@ -151,7 +151,7 @@ async def _assembled(
     inputs = TurnInputs(models, places, approvals, Limits(), journal=journal)
     runtimes = {LlmRuntime: runtime}
     turns = Turns(store, journal, inputs, runtimes, ProcessLimit())
-    events = await stack.enter_async_context(Events(store, doorbell, journal))
+    events = await stack.enter_async_context(Events(store, doorbell))
     coordinator = await stack.enter_async_context(
         LocalCoordinator(leases, turns, scope=scope, at_a_time=config.turns_at_a_time)
     )

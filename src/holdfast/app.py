@@ -175,7 +175,7 @@ async def _records(stack: AsyncExitStack, config: Config, outside: Environment) 
             _rules(config, outside),
             lease_clock=kept.clock,
         ),
-        events=await stack.enter_async_context(Events(store, doorbell, journal)),
+        events=await stack.enter_async_context(Events(store, doorbell)),
         observations=Observations(store, journal, stamping, _rates(config, outside)),
         repos=Repos(store, outside.clock, id_factory, config.workspace_root),
         zones=Zones(store, journal, stamping),

@@ -82,6 +82,8 @@ class OnBusy(StrEnum):
 
 def require_on_busy(value: Any) -> OnBusy:
     """Return the `OnBusy` value of an enum member or its string; anything else is refused."""
+    if isinstance(value, OnBusy):
+        return value
     try:
         return OnBusy(value)
     except ValueError:

@@ -80,6 +80,11 @@ class FunctionRegistry:
                 await self._attached(session.id)
         return session
 
+    @property
+    def has_functions(self) -> bool:
+        """Return whether any function is registered."""
+        return bool(self._process or self._sessions)
+
     def find(self, owner: str, session_id: str, name: str) -> AnyTool | None:
         """Return a function of the session, else of the process."""
         if owner != self.owner:

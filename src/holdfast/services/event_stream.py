@@ -10,6 +10,7 @@ from collections.abc import (
     AsyncGenerator,
     Callable,
     Collection,
+    Container,
     Coroutine,
     Sequence,
 )
@@ -43,7 +44,7 @@ from holdfast.domain.sessions import SessionState
 from holdfast.ports.store import Brief, Store, Tx
 from holdfast.ports.system import Doorbell, Frame, Notification
 from holdfast.services.background_tasks import Background
-from holdfast.services.journal import Journal, find_session_state, session_not_found
+from holdfast.services.journal import find_session_state, session_not_found
 
 log = logging.getLogger(__name__)
 TAIL_BYTES: Final = 1 << 20
@@ -364,10 +365,9 @@ _DELTA: Final = name_of(StepDelta)
 class Events(Background):
     """Event streams of an owner's sessions. A context manager, because it fills the buffers."""
 
-    def __init__(self, store: Store, doorbell: Doorbell, journal: Journal) -> None:
+    def __init__(self, store: Store, doorbell: Doorbell) -> None:
         super().__init__()
         self._store = store
-        self._journal = journal
         self._doorbell = doorbell
         self._tails: dict[SessionKey, EventBuffer] = {}
         self._catch_ups = asyncio.Semaphore(CATCH_UPS)
@@ -478,7 +478,7 @@ class Events(Background):
             (head, ())
             if head is not None
             else await self._store.read(
-                Brief(lambda tx: self._first_page(tx, owner, session_id, after))
+                Brief(lambda tx: _first_page(tx, owner, session_id, after, self._tails))
             )
         )
         tail = self._tails.get(state.key)
@@ -489,16 +489,6 @@ class Events(Background):
                 tail.catch_up()
         tail.readers += 1
         return tail, state
-
-    async def _first_page(
-        self, tx: Tx, owner: Owner, session_id: SessionId, after: int
-    ) -> tuple[SessionState, Sequence[Item]]:
-        """Return the session state, and the items that a new buffer begins with."""
-        head = await _required(tx, owner, session_id, after)
-        if head.events - after > BRIEF_MOST or head.key in self._tails:
-            return head, ()
-        frames = self._journal.recent_frames(head.key, after, head.events)
-        return head, frames or await read_items(tx, head, after, BRIEF_MOST)
 
     def _join(self, head: SessionState, after: int, items: Sequence[Item]) -> EventBuffer:
         tail = EventBuffer(self._store, head, after, start=self.start, catch_ups=self._catch_ups)
@@ -516,6 +506,16 @@ class Events(Background):
         if tail.readers == 0 and self._tails.get(key) is tail:
             del self._tails[key]
             self._doorbell.follow(key, None)
+
+
+async def _first_page(
+    tx: Tx, owner: Owner, session_id: SessionId, after: int, buffered: Container[SessionKey]
+) -> tuple[SessionState, Sequence[Item]]:
+    """Return the session state, and the items that a new buffer begins with."""
+    head = await _required(tx, owner, session_id, after)
+    if head.events - after > BRIEF_MOST or head.key in buffered:
+        return head, ()
+    return head, await read_items(tx, head, after, BRIEF_MOST)
 
 
 async def _required(tx: Tx, owner: Owner, session_id: SessionId, after: int) -> SessionState:

@@ -276,7 +276,6 @@ class Journal:
         elif is_same_version(live.state, commit.before) and commit.state.status in OPEN:
             before = live.weight
             live.advance(commit)
-            live.remember(commit)
             # The transaction may have changed what is beside the state.
             live.session = None
             self._live.use(live, before)
@@ -289,15 +288,6 @@ class Journal:
     def forget(self, key: SessionKey) -> None:
         """Drop a session from memory."""
         self._live.drop(key)
-
-    def recent_frames(self, key: SessionKey, after: int, last: int) -> list[Frame] | None:
-        """Return the events after a cursor if this process has just written all of them."""
-        live = self._live.get(key)
-        commits = None if live is None else live.commits_between(after, last)
-        if commits is None:
-            return None
-        frames = [frame for commit in commits for frame in describe(commit).frames]
-        return [frame for frame in frames if after < frame.sequence <= last]
 
     def find_live(self, owner: Owner, session_id: SessionId) -> LiveSession | None:
         """Return an owner's session if it is in memory."""
@@ -425,7 +415,6 @@ class Journal:
             if not waiter.done():
                 waiter.set_exception(error)
             return
-        live.remember(commit)
         # The writer goes on before its readers: when they learn that a turn has ended, its place is
         # free, and the next message begins a turn in its own commit.
         if not waiter.done():

@@ -6,8 +6,8 @@ commit on an outdated one is refused by the store, and it is dropped and read ag
 
 import asyncio
 import sys
-from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable
 from enum import Enum, auto
 from operator import attrgetter
 from typing import Final
@@ -33,11 +33,8 @@ from holdfast.ports.store import Segment, Tx
 
 # Bound of all live sessions together.
 BYTES_MOST: Final = 32 << 20
-# Bounds of the newest commits of a session that are kept for its next reader.
-_RECENT_MOST: Final = 4
-_RECENT_BYTES: Final = 4 << 10
-# Measured memory overhead of a session, its newest commits included, and of a row beside its text.
-_OF_A_SESSION: Final = 24 << 10
+# Measured memory overhead of a session and of a row, beside its text.
+_OF_A_SESSION: Final = 8 << 10
 _OF_A_ROW: Final = 1 << 10
 _STARTED: Final = name_of(StepStarted)
 
@@ -60,7 +57,6 @@ class LiveSession:
         "models",
         "newest",
         "queued",
-        "recent",
         "session",
         "state",
         "turn",
@@ -82,8 +78,6 @@ class LiveSession:
         # Read when a turn needs it, with the ids of the calls in it.
         self.history: list[Message] | None = None
         self.call_ids: set[CallId] = set()
-        # The newest commits that are on disk, without a gap between them.
-        self.recent: deque[SessionCommit] = deque(maxlen=_RECENT_MOST)
         self.weight = _OF_A_SESSION
 
     def extend(self, rows: Iterable[Message]) -> None:
@@ -114,27 +108,6 @@ class LiveSession:
             self.turn = OpenTurn()
         elif self.turn is not None:
             self.turn = _advanced(self.turn, commit)
-
-
-    def remember(self, commit: SessionCommit) -> None:
-        """Keep a commit that is on disk, for a reader that begins just before it."""
-        recent = self.recent
-        if recent and recent[-1].state.events != commit.before.events:
-            recent.clear()
-        size = sum([len(event.content) for event in commit.events])
-        if size > _RECENT_BYTES:
-            recent.clear()
-        else:
-            recent.append(commit)
-
-    def commits_between(self, after: int, last: int) -> Sequence[SessionCommit] | None:
-        """Return the commits with the events after one number up to another, if all are kept."""
-        found: deque[SessionCommit] = deque()
-        for commit in reversed(self.recent):
-            if commit.before.events < last:
-                found.appendleft(commit)
-        is_whole = found and found[0].before.events <= after and found[-1].state.events >= last
-        return found if is_whole else None
 
 
 def _advanced(turn: OpenTurn, commit: SessionCommit) -> OpenTurn | None:

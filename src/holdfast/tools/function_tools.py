@@ -77,6 +77,8 @@ class FunctionTools:
 
     def offers(self, workspace: ToolWorkspace) -> tuple[LlmTool, ...]:
         """Return the functions that are granted in a session."""
+        if not self._registry.has_functions:
+            return ()
         found = (self.find(workspace, name) for name in sorted(workspace.tools))
         return tuple(
             LlmTool(name=each.name, description=each.description, parameters=each.parameters())

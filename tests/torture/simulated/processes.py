@@ -159,7 +159,7 @@ class Process:
         llm, toolbox = SimulatedLlm(world, self), SimulatedToolbox(world, self)
         engine = EngineRuntime(llm, toolbox, clock, world)
         turns = Turns(store, journal, inputs, {LlmRuntime: engine}, ProcessLimit())
-        events = await stack.enter_async_context(Events(store, bells, journal))
+        events = await stack.enter_async_context(Events(store, bells))
         coordinator = await stack.enter_async_context(LocalCoordinator(leases, turns))
         approvals.attach(coordinator)
         repos = Repos(store, clock, id_factory, None)
