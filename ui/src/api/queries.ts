@@ -68,17 +68,19 @@ export const pendingApprovalsQuery = queryOptions({
   refetchInterval: FAST_REFETCH_MS,
 });
 
-export function unknownCallsQuery(id: string) {
+function callsQuery(id: string, state: "unknown" | "requested") {
   return queryOptions({
-    queryKey: ["session", id, "unknown"],
+    queryKey: ["session", id, state],
     queryFn: () =>
-      unwrap(
-        server.GET("/v1/sessions/{session_id}/calls", {
-          params: { path: { session_id: id }, query: { state: "unknown" } },
-        }),
-      ),
+      unwrap(server.GET("/v1/sessions/{session_id}/calls", { params: { path: { session_id: id }, query: { state } } })),
   });
 }
+
+/** Calls that were cut off: the user settles them. */
+export const unknownCallsQuery = (id: string) => callsQuery(id, "unknown");
+
+/** Calls that a client has to run. */
+export const requestedCallsQuery = (id: string) => callsQuery(id, "requested");
 
 export function agentsQuery(status: "active" | "archived" | "all" = "active") {
   return queryOptions({

@@ -13,6 +13,7 @@ import { Composer } from "./Composer";
 import { Header } from "./Header";
 import { PlanView } from "./PlanView";
 import { Transcript } from "./Transcript";
+import { TurnWait } from "./TurnWait";
 import { UnknownCalls } from "./UnknownCalls";
 import { useConversation } from "./useConversation";
 
@@ -50,6 +51,7 @@ export function SessionPage({ id, at }: { id: string; at: number | null }) {
       <div className="dock">
         <ErrorMessage error={error ?? live.error} />
         <UnknownCalls session={session} />
+        <TurnWait session={session} />
         {unattached.map((approval) => (
           <ApprovalRequest key={approval.id} approval={approval} />
         ))}

@@ -43,7 +43,7 @@ export function Transcript({ live, session, approvals, at, onError }: Props) {
             onError={onError}
           />
         ))}
-        {conversation.isRunning && isLive && approvals.length === 0 && <TurnProgress live={live} />}
+        {conversation.isRunning && isLive && approvals.length === 0 && session.waiting === null && <TurnProgress live={live} />}
         {conversation.failure && !conversation.isRunning && !hasNotice(messages) && (
           <p className="failure" role="alert">
             {conversation.failure.message} <code>{conversation.failure.code}</code>

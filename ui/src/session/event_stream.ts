@@ -4,7 +4,16 @@ import { EVENT_TYPES, type Gap } from "./conversation";
 import { asFields, asNumber, asText } from "./event_data";
 
 /** Events that do not change the conversation, but make other queries stale. */
-const OTHER_EVENT_TYPES = ["tool.approval_requested", "tool.approval_answered", "tool.settled", "session.compacted", "session.resumed"];
+const OTHER_EVENT_TYPES = [
+  "tool.approval_requested",
+  "tool.approval_answered",
+  "tool.requested",
+  "tool.settled",
+  "turn.paused",
+  "turn.continued",
+  "session.compacted",
+  "session.resumed",
+];
 const HIDDEN_FLUSH_MS = 250;
 const RETRY_MS = 1_500;
 

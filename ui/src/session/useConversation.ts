@@ -174,10 +174,11 @@ function invalidateStaleQueries(id: string, events: readonly StreamEvent[]): voi
   const names = new Set(events.map((each) => each.event_type));
   const hasAny = (...types: string[]) => types.some((name) => names.has(name));
   const invalidate = (...key: string[]) => void queryClient.invalidateQueries({ queryKey: key, exact: true });
-  if (hasAny("session.started", "session.completed", "session.failed", "step.generated")) invalidate("session", id);
+  if (hasAny("session.started", "session.completed", "session.failed", "step.generated", "turn.paused", "turn.continued")) invalidate("session", id);
   if (hasAny("tool.approval_requested", "tool.approval_answered", "session.completed", "session.failed")) {
     invalidate("session", id, "approvals");
     invalidate("approvals", "waiting");
   }
+  if (hasAny("tool.requested", "tool.completed")) invalidate("session", id, "requested");
   if (hasAny("tool.settled", "session.completed", "session.failed")) invalidate("session", id, "unknown");
 }

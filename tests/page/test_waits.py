@@ -1,0 +1,36 @@
+"""A paused turn: the page says what it waits for, and answers the calls that a client runs."""
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.page.stage import PATIENCE_MS, Stage
+
+pytestmark = [pytest.mark.slow]
+expect.set_options(timeout=PATIENCE_MS)
+
+REFUND = {
+    "name": "refund",
+    "description": "Refund an order.",
+    "parameters": {"type": "object", "properties": {"order": {"type": "string"}}},
+}
+CALL = {"id": "c1", "name": "refund", "arguments": {"order": "17"}}
+STEPS = [{"tool_calls": [CALL]}, {"text": "It is refunded."}]
+
+
+@pytest.mark.demands("S2-020")
+def test_a_call_of_a_client_is_shown_and_answered(stage: Stage) -> None:
+    agent = stage.play("Desk", STEPS, tools=[REFUND])
+    session = stage.begin(agent, "Refund order 17.")
+    page = stage.window(f"/sessions/{session}")
+    request = page.get_by_role("region", name="refund waits for a client")
+
+    expect(page.get_by_role("status").filter(has_text="waits for a client")).to_be_visible()
+    expect(page.locator(".session-head .status")).to_have_text("waiting")
+    expect(request).to_contain_text("17")
+    request.get_by_role("textbox").fill('{"refunded": true}')
+    request.get_by_role("button", name="Send result").click()
+
+    expect(page.get_by_role("log")).to_contain_text("It is refunded.")
+    expect(request).to_have_count(0)
+    (call,) = stage.ask("GET", f"/v1/sessions/{session}/calls")["data"]
+    assert call["state"] == "finished"
