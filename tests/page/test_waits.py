@@ -17,7 +17,6 @@ CALL = {"id": "c1", "name": "refund", "arguments": {"order": "17"}}
 STEPS = [{"tool_calls": [CALL]}, {"text": "It is refunded."}]
 
 
-@pytest.mark.demands("S2-020")
 def test_a_call_of_a_client_is_shown_and_answered(stage: Stage) -> None:
     agent = stage.play("Desk", STEPS, tools=[REFUND])
     session = stage.begin(agent, "Refund order 17.")
