@@ -8,13 +8,12 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import typer
-
-from holdfast.cli.app import build, run
+from holdfast.cli.app import COMMANDS, command_line, load_command, run
 from holdfast.cli.chat.slash_commands import REGISTRY
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
@@ -24,13 +23,20 @@ _BLOCK = re.compile(r"<!-- help: (?P<path>[^>]*?) ?-->\n```text\n.*?```\n", re.D
 
 def command_paths() -> list[tuple[str, ...]]:
     """Return every command and every group, the whole first."""
-    return list(_paths(typer.main.get_command(build()), ()))
+    return [path for path, _ in commands()]
 
 
-def _paths(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    yield path
+@cache
+def commands() -> tuple[tuple[tuple[str, ...], Any], ...]:
+    """Return every command and every group with its path."""
+    inner = [each for name in COMMANDS for each in _commands(load_command(name), (name,))]
+    return (((), command_line()), *inner)
+
+
+def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, command
     for name, inner in getattr(command, "commands", {}).items():
-        yield from _paths(inner, (*path, name))
+        yield from _commands(inner, (*path, name))
 
 
 def help_of(path: tuple[str, ...]) -> str:

@@ -1,32 +1,37 @@
-"""Which module brings which commands."""
+"""The table of commands: its modules bring them, and their help begins with its summaries."""
 
-import typer
+import json
+import subprocess
+import sys
 
-from holdfast.cli.app import COMMANDS, build, modules_of
-from tests.marks import each_case
+from holdfast.cli.app import COMMANDS, load_command
+
+LOADED = """
+import json, sys
+from holdfast.cli.app import run
+run(sys.argv[1:])
+print(json.dumps(sorted(name for name in sys.modules if ".cli.commands." in name)), file=sys.stderr)
+"""
 
 
-@each_case("home", COMMANDS)
-def test_a_module_brings_the_commands_that_the_table_names(home: str) -> None:
-    app = typer.main.get_command(build([home]))
+def test_a_command_has_the_summary_of_the_table() -> None:
+    summaries = {name: str(load_command(name).help).partition("\n")[0] for name in COMMANDS}
 
-    assert set(app.list_commands(typer.Context(app))) == set(COMMANDS[home])  # type: ignore[attr-defined]
+    assert summaries == {name: summary for name, (_, summary) in COMMANDS.items()}
 
 
-@each_case(
-    ("line", "homes"),
-    [
-        ("--home there sessions list", ("sessions",)),
-        ("migrate status", ("store",)),
-        ("chat search", ("chat", "search")),
-        ("chatt", tuple(COMMANDS)),
-        ("--help", tuple(COMMANDS)),
-        ("--json -h chat", tuple(COMMANDS)),
-        ("chat --help", ("chat",)),
-        ("", tuple(COMMANDS)),
-    ],
-)
-def test_a_line_loads_what_it_names_and_everything_when_it_names_nothing(
-    line: str, homes: tuple[str, ...]
-) -> None:
-    assert modules_of(line.split()) == homes
+def test_only_the_module_of_the_command_is_imported() -> None:
+    lines = {
+        ("--help",): [],
+        ("chatt",): [],
+        ("--json", "sessions", "list", "--help"): ["sessions"],
+        ("chat", "--help"): ["chat"],
+        ("migrate", "--help"): ["store"],
+    }
+
+    for words, modules in lines.items():
+        done = subprocess.run(
+            [sys.executable, "-c", LOADED, *words], capture_output=True, text=True, check=True
+        )
+        found = json.loads(done.stderr.splitlines()[-1])
+        assert found == [f"holdfast.cli.commands.{each}" for each in modules], words

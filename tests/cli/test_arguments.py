@@ -3,16 +3,12 @@
 import os
 import subprocess
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 
-from holdfast.cli.app import build
 from tests.cli.conftest import Cli
-from tests.cli.help_pages import command_paths
+from tests.cli.help_pages import commands
 from tests.cli.processes import COMMAND, PATIENCE, environment
 from tests.marks import each_case
 
@@ -20,24 +16,9 @@ from tests.marks import each_case
 BAD = "a\udcffb"
 
 
-@cache
-def tree() -> Any:
-    """Return all commands, built once: that takes long enough to be noticed."""
-    return typer.main.get_command(build())
-
-
-def command_of(path: tuple[str, ...]) -> Any:
-    """Return the command, or the group, at a path."""
-    found = tree()
-    for name in path:
-        found = found.commands[name]
-    return found
-
-
 def lines() -> Iterator[tuple[str, ...]]:
     """Yield every command with each of its values in turn not being text, the others left out."""
-    for path in command_paths():
-        command = command_of(path)
+    for path, command in commands():
         if hasattr(command, "commands") and path:
             continue
         arguments = [each for each in command.params if each.param_type_name == "argument"]

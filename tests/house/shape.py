@@ -17,7 +17,7 @@ from tests.house.source import ROOT, Function, Module, functions, modules
 FOLDER_CAP = 25
 # Loaded by name from a table, or started as a program.
 ENTRY_POINT = re.compile(
-    r"cli/(?:commands/|main\.py)|http/(?:v1|api)/|(?:.*/)?__main__\.py"
+    r"cli/(?:commands/|doctor\.py|main\.py)|http/(?:v1|api)/|(?:.*/)?__main__\.py"
     r"|process/(?:agent_supervisor|supervisor/(?:main|wrapper))\.py"
 )
 WIRING = re.compile(r"(?:app|wiring|open_store|cli/app|http/app)\.py")

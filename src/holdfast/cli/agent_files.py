@@ -1,69 +1,31 @@
-"""Agents as files: import, export, and resolving an agent reference of the command line.
-
-The rest of `holdfast agents` is `commands/agents.py`.
-"""
+"""Agents as files: imports one, and resolves an agent reference of the command line."""
 
 import hashlib
-import sys
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.cli.connect import connect
-from holdfast.cli.options import AgentRef, argument
-from holdfast.cli.output import Printer
+from holdfast.acp.client.presets import PRESETS
+from holdfast.api import Holdfast
 from holdfast.cli.secrets import secrets_here
-from holdfast.domain.agents import Agent, LlmRuntime
+from holdfast.config import absolute_model
+from holdfast.domain.agents import Agent, LlmRuntime, file_form
 from holdfast.domain.errors import Code, Denied, Invalid, NotFound
-
-if TYPE_CHECKING:
-    from holdfast.api import Holdfast
-    from holdfast.parsing.agent_files import AgentFile
+from holdfast.parsing import agent_files
+from holdfast.parsing.agent_files import AgentFile, build_agent
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImportOptions:
-    """A file that describes an agent."""
-
-    file: Annotated[Path, argument("FILE", "An agent file, .agent.yaml.")]
-
-
-async def import_file(printer: Printer, options: ImportOptions) -> None:
-    """Create or update an agent from a file.
-
-    A file grants no access: a new agent gets its grant from the configuration, and an existing one
-    keeps its own. An agent without a model stays without one if the file names the default model.
-    """
-    from holdfast.wire.agents import agent_form
-
-    described = read_agent_file(options.file)
-    async with connect(printer) as holdfast:
-        agent, is_new = await import_agent(holdfast, described)
-    result = (
-        f"Created agent {agent.slug}; chat with it: `holdfast chat --agent {agent.slug}`."
-        if is_new
-        else f"Updated agent {agent.slug} from {options.file}."
-    )
-    printer.done(agent_form(agent), result)
-
-
-def read_agent_file(file: Path) -> "AgentFile":
+def read_agent_file(file: Path) -> AgentFile:
     """Return the agent of a file; a script path is relative to the file's folder."""
-    from holdfast.config import absolute_model
-    from holdfast.parsing.agent_files import read_agent_file
-
     rename = partial(absolute_model, folder=file.absolute().parent)
-    return read_agent_file(file, secrets_here().scrubber).with_models(rename)
+    return agent_files.read_agent_file(file, secrets_here().scrubber).with_models(rename)
 
 
-async def import_agent(holdfast: "Holdfast", described: "AgentFile") -> tuple[Agent, bool]:
+async def import_agent(holdfast: Holdfast, described: AgentFile) -> tuple[Agent, bool]:
     """Create or update an agent from a file; return it and whether it is new."""
-    from holdfast.domain.errors import NotFound
-
     fields = described.fields()
     try:
         known = await holdfast.agents.get(holdfast.owner, described.slug)
@@ -74,7 +36,7 @@ async def import_agent(holdfast: "Holdfast", described: "AgentFile") -> tuple[Ag
     return await holdfast.agents.update(holdfast.owner, described.slug, fields), False
 
 
-def _unchanged_fields(known: Agent, described: "AgentFile", default: str) -> dict[str, Any]:
+def _unchanged_fields(known: Agent, described: AgentFile, default: str) -> dict[str, Any]:
     """Return the fields of an existing agent that a file cannot express.
 
     So exporting an agent and importing the file leaves it unchanged.
@@ -92,35 +54,7 @@ def merge_tools(known: Agent, named: list[dict[str, Any]]) -> list[dict[str, Any
     return [{**each, **dict(described.get(each["name"], each))} for each in named]
 
 
-async def export_file(printer: Printer, options: AgentRef) -> None:
-    """Print an agent as a file.
-
-    The grant and the tags are not included. A file must name a model, so an agent without one is
-    written with the current default.
-    """
-    from holdfast.domain.agents import file_form
-    from holdfast.parsing.yaml import write_yaml
-
-    async with connect(printer) as holdfast:
-        agent = await holdfast.agents.get(holdfast.owner, options.ref)
-        refs = {model.id: model.ref for model in await holdfast.models.list()}
-        default = (await holdfast.defaults()).model
-        form = file_form(agent, refs, default=default)
-    if isinstance(agent.runtime, LlmRuntime) and not agent.runtime.models:
-        printer.remark(
-            f"Agent {agent.slug} has no model of its own; the file names the default, "
-            f"{default}. After importing it as a new agent, remove the model again with "
-            "`agents edit --model ''`."
-        )
-    if printer.is_json:
-        printer.document(form)
-        return
-    # Raw UTF-8 without terminal cleaning, because the output is meant for a file.
-    sys.stdout.flush()
-    sys.stdout.buffer.write(write_yaml(form).encode())
-
-
-async def resolve_agent(holdfast: "Holdfast", ref: str, *, folder: Path | None, home: Path) -> str:
+async def resolve_agent(holdfast: Holdfast, ref: str, *, folder: Path | None, home: Path) -> str:
     """Return the id or slug of the stored agent that a reference means.
 
     `folder` is the session's working directory; None if that is on another machine.
@@ -139,10 +73,8 @@ async def resolve_agent(holdfast: "Holdfast", ref: str, *, folder: Path | None, 
     return agent.id
 
 
-async def _require_created(holdfast: "Holdfast", ref: str) -> None:
+async def _require_created(holdfast: Holdfast, ref: str) -> None:
     """Raise an error that explains how to create an agent for a well-known program."""
-    from holdfast.acp.client.presets import PRESETS
-
     if ref in PRESETS and await _find_stored(holdfast, ref) is None:
         raise NotFound(
             Code.AGENT_NOT_FOUND,
@@ -152,14 +84,12 @@ async def _require_created(holdfast: "Holdfast", ref: str) -> None:
 
 def find_agent_file(ref: str, folder: Path | None, home: Path) -> Path | None:
     """Return the file that a reference names, if it names one of this machine."""
-    from holdfast.parsing.agent_files import find_agent_file
-
     if folder is None and not is_path(ref):
         return None
-    return find_agent_file(ref, working_dir=folder or Path.cwd(), home=home)
+    return agent_files.find_agent_file(ref, working_dir=folder or Path.cwd(), home=home)
 
 
-def read_named_agent_file(ref: str, file: Path) -> "AgentFile":
+def read_named_agent_file(ref: str, file: Path) -> AgentFile:
     """Return the agent of a file; a file found by name must contain an agent of that name."""
 
     described = read_agent_file(file)
@@ -172,7 +102,7 @@ def read_named_agent_file(ref: str, file: Path) -> "AgentFile":
     return described
 
 
-async def store_agent(holdfast: "Holdfast", described: "AgentFile") -> Agent:
+async def store_agent(holdfast: Holdfast, described: AgentFile) -> Agent:
     """Return a stored agent equal to a file; a different agent of the same name is not changed."""
     found = await _find_same(holdfast, described)
     if found is not None:
@@ -183,7 +113,7 @@ async def store_agent(holdfast: "Holdfast", described: "AgentFile") -> Agent:
     return await holdfast.agents.create(holdfast.owner, fields)
 
 
-async def _store_with_consent(holdfast: "Holdfast", described: "AgentFile", file: Path) -> Agent:
+async def _store_with_consent(holdfast: Holdfast, described: AgentFile, file: Path) -> Agent:
     found = await _find_same(holdfast, described)
     if found is None:
         raise Denied(
@@ -196,7 +126,7 @@ async def _store_with_consent(holdfast: "Holdfast", described: "AgentFile", file
     return found
 
 
-async def _find_same(holdfast: "Holdfast", described: "AgentFile") -> Agent | None:
+async def _find_same(holdfast: Holdfast, described: AgentFile) -> Agent | None:
     """Return the stored agent equal to the file, under its own slug or the extended one."""
     for slug in (described.slug, _own_slug(described)):
         agent = await _find_stored(holdfast, slug)
@@ -205,10 +135,7 @@ async def _find_same(holdfast: "Holdfast", described: "AgentFile") -> Agent | No
     return None
 
 
-async def _matches_file(holdfast: "Holdfast", agent: Agent, described: "AgentFile") -> bool:
-    from holdfast.domain.agents import file_form
-    from holdfast.parsing.agent_files import build_agent
-
+async def _matches_file(holdfast: Holdfast, agent: Agent, described: AgentFile) -> bool:
     if not isinstance(agent.runtime, LlmRuntime) or not agent.system_prompt:
         return False
     refs = {model.id: model.ref for model in await holdfast.models.list()}
@@ -221,14 +148,14 @@ async def _matches_file(holdfast: "Holdfast", agent: Agent, described: "AgentFil
     return replace(result, slug=described.slug) == described
 
 
-async def _find_stored(holdfast: "Holdfast", slug: str) -> Agent | None:
+async def _find_stored(holdfast: Holdfast, slug: str) -> Agent | None:
     try:
         return await holdfast.agents.get(holdfast.owner, slug)
     except NotFound:
         return None
 
 
-def _own_slug(described: "AgentFile") -> str:
+def _own_slug(described: AgentFile) -> str:
     """Return a deterministic slug for an agent whose own slug is taken."""
     digest = hashlib.sha256(msgspec.json.encode(described, order="sorted")).hexdigest()
     return f"{described.slug[:240]}-{digest[:8]}"

@@ -7,15 +7,14 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from io import TextIOWrapper
-from itertools import takewhile
-from typing import Final, Protocol, TextIO, cast
+from typing import Any, Final, TextIO, cast
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from holdfast.cli.command import signature_of
@@ -24,56 +23,37 @@ from holdfast.cli.options import GlobalOptions, hoist_global_flags
 from holdfast.domain.errors import Code, HoldfastError, Invalid
 from holdfast.domain.text import is_encodable, one_line
 
-# In the order in which help lists them.
-COMMANDS: Final = {
-    "chat": ("chat", "chat-resume"),
-    "sessions": ("sessions", "chat-list", "chat-export"),
-    "search": ("search",),
-    "approvals": ("approvals",),
-    "calls": ("calls",),
-    "costs": ("costs",),
-    "agents": ("agents",),
-    "zones": ("zones",),
-    "repos": ("repos",),
-    "keys": ("key",),
-    "tokens": ("token",),
-    "workflows": ("workflow",),
-    "history": ("history",),
-    "timeline": ("timeline",),
-    "acp": ("acp",),
-    "mcp": ("mcp",),
-    "serve": ("serve",),
-    "imports": ("import",),
-    "store": ("backup", "restore", "salvage", "migrate", "copy"),
-    "doctor": ("doctor",),
-    "config": ("config",),
+# For each command its module and its summary, in the order in which help lists them.
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "chat": ("commands.chat", "Chat with an agent."),
+    "chat-resume": ("commands.chat", "Resume a session."),
+    "chat-list": ("commands.sessions", "List sessions, most recently used first."),
+    "chat-export": ("commands.sessions", "Export a session as a workflow or a transcript."),
+    "search": ("commands.search", "Search messages, tool calls, titles and observations."),
+    "costs": ("commands.costs", "Show costs by model, agent, session or day (UTC)."),
+    "timeline": ("commands.timeline", "Show a timeline by day."),
+    "acp": ("commands.acp", "Run an ACP server on stdin and stdout."),
+    "mcp": ("commands.mcp", "Run an MCP server on stdin and stdout."),
+    "serve": ("commands.serve", "Run the server."),
+    "backup": ("commands.store", "Back up the whole store to a file."),
+    "restore": ("commands.store", "Replace the store with a backup."),
+    "copy": ("commands.store", "Copy the whole store into another database."),
+    "salvage": ("commands.store", "Recover a store with a damaged log."),
+    "doctor": ("doctor", "Check the home folder and the store."),
+    "config": ("commands.config", "Show all settings and their sources."),
+    "sessions": ("commands.sessions", "Manage sessions."),
+    "approvals": ("commands.approvals", "List and answer approval requests of agents."),
+    "calls": ("commands.calls", "List, answer and settle tool calls."),
+    "agents": ("commands.agents", "Manage agents."),
+    "zones": ("commands.zones", "Manage the zones of agents and their archives."),
+    "repos": ("commands.repos", "Manage the repositories agents may work in."),
+    "key": ("commands.keys", "Manage keys in the system keychain."),
+    "token": ("commands.tokens", "Manage access tokens of the server."),
+    "workflow": ("commands.workflows", "Check, format and run workflows."),
+    "history": ("commands.history", "Submit and show the history of agents, on any platform."),
+    "import": ("commands.imports", "Import data of other programs."),
+    "migrate": ("commands.store", "Show and change the schema of the store."),
 }
-
-
-class CommandModule(Protocol):
-    """A module with commands."""
-
-    def register(self, app: typer.Typer) -> None:
-        """Add the module's commands."""
-
-
-def modules_of(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the modules whose commands the arguments may name; all of them if they name none.
-
-    All of them, too, if help is asked for before a command: it lists every command.
-    """
-    before = set(takewhile(lambda word: word.startswith("-"), words))
-    named = set() if before & {"-h", "--help"} else set(words)
-    return tuple(module for module, names in COMMANDS.items() if named & set(names)) or tuple(
-        COMMANDS
-    )
-
-
-def load_module(module: str) -> CommandModule:
-    """Import and return a command module."""
-    return cast("CommandModule", import_module(f"holdfast.cli.commands.{module}"))
-
-
 PROGRAM: Final = "holdfast"
 _LIBRARY_PREFIX: Final = re.compile(r": Value error, ")
 HELP: Final = (
@@ -85,10 +65,32 @@ HELP: Final = (
 )
 
 
-def build(modules: Iterable[str] = COMMANDS) -> typer.Typer:
-    """Return the command line with the commands of all modules, or of some."""
+class LazyGroup(TyperGroup):
+    """The commands by name and summary; the module of a command is imported when it is run."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, known, rest = super().resolve_command(ctx, args)
+        return name, load_command(name) if known and name else None, rest
+
+
+@cache
+def load_command(name: str) -> TyperCommand | TyperGroup:
+    """Import the module of a command, and return the command."""
+    module, summary = COMMANDS[name]
+    app = typer.Typer(rich_markup_mode=None)
+    app.add_typer(import_module(f"holdfast.cli.{module}").app)
+    found = typer.main.get_group(app).commands[name]
+    # A group has no function whose docstring describes it.
+    found.help = found.help or summary
+    return cast("TyperCommand | TyperGroup", found)
+
+
+@cache
+def command_line() -> TyperGroup:
+    """Return the whole command line, of which nothing is imported yet."""
     app = typer.Typer(
         name=PROGRAM,
+        cls=LazyGroup,
         help=HELP,
         no_args_is_help=True,
         # Otherwise text in brackets would be parsed as markup.
@@ -97,9 +99,10 @@ def build(modules: Iterable[str] = COMMANDS) -> typer.Typer:
         context_settings={"help_option_names": ["--help", "-h"]},
     )
     app.callback()(_globals())
-    for module in modules:
-        load_module(module).register(app)
-    return app
+    group = cast("TyperGroup", typer.main.get_command(app))
+    for name, (_, summary) in COMMANDS.items():
+        group.add_command(TyperCommand(name, help=summary))
+    return group
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -113,21 +116,13 @@ def run(arguments: Sequence[str]) -> int:
     try:
         _require_text(arguments)
         # In standalone mode, the library would print errors its own way and end the process.
-        return cast(
-            "int", _command(modules_of(words)).main(words, PROGRAM, standalone_mode=False) or 0
-        )
+        return command_line().main(words, PROGRAM, standalone_mode=False) or 0
     except TyperException as error:
         return _report_usage(error, as_json=as_json)
     except typer.Abort:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 — the one place where everything ends up
         return _report(translate_error(error), as_json=as_json)
-
-
-@cache
-def _command(modules: tuple[str, ...]) -> TyperGroup:
-    """Return the command line ready to run; cached, because reading signatures is slow."""
-    return cast("TyperGroup", typer.main.get_command(build(modules)))
 
 
 def _globals() -> Callable[..., None]:

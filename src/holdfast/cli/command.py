@@ -1,11 +1,11 @@
-"""Declares a command: its options are the fields of one dataclass, its help is its docstring."""
+"""Declares a command: its options are the parameters of a function, its help is the docstring."""
 
 import asyncio
 import dataclasses
 import inspect
 import sys
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeVar, cast, get_type_hints
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final, TypeVar, cast
 
 import typer
 from typer.core import TyperCommand
@@ -15,8 +15,7 @@ from holdfast.cli.output import Printer
 from holdfast.domain.errors import Code, Invalid
 
 T = TypeVar("T")
-ExitCode = int | None
-Command = Callable[[Printer, T], ExitCode | Coroutine[Any, Any, ExitCode]]
+Command = TypeVar("Command", bound=Callable[..., int | Coroutine[Any, Any, int | None] | None])
 
 EPILOG: Final = (
     "All commands also accept --json, --config FILE, --color, -q, -v, --server "
@@ -31,39 +30,38 @@ class _Command(TyperCommand):
         return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class NoOptions:
-    """The options of a command that has none."""
-
-
-def add_group(app: typer.Typer, name: str, help_text: str) -> typer.Typer:
-    """Add a group of commands and return it."""
-    group = typer.Typer(name=name, help=help_text, no_args_is_help=True)
+def add_group(app: typer.Typer, name: str) -> typer.Typer:
+    """Add a group of commands and return it; its help is in the table of `app.py`."""
+    group = typer.Typer(name=name, no_args_is_help=True)
     app.add_typer(group)
     return group
 
 
 def command(
-    group: typer.Typer,
-    name: str,
-    options: type[T],
-    *,
-    hidden: bool = False,
-    only_here: bool = False,
-) -> Callable[[Command[T]], Command[T]]:
+    group: typer.Typer, name: str, *, only_here: bool = False
+) -> Callable[[Command], Command]:
     """Register a function as a command of a group; it returns the exit code, or None for 0.
 
-    A command that works `only_here`, on files of this machine, is refused with `--server`.
+    Its options are its parameters after the printer, or the fields of a dataclass that it takes. A
+    command that works `only_here`, on files of this machine, is refused with `--server`.
     """
 
-    def register(function: Command[T]) -> Command[T]:
+    def register(function: Command) -> Command:
+        _, *own = inspect.signature(function).parameters.values()
+        options: Any = next((each.annotation for each in own), None)
+        has_dataclass = dataclasses.is_dataclass(options)
+
         def run(ctx: typer.Context, **given: Any) -> int:
             settings = ctx.obj if isinstance(ctx.obj, GlobalOptions) else GlobalOptions()
             printer = Printer(settings)
             if only_here:
                 require_local(settings, ctx.command_path)
             try:
-                answer = function(printer, options(**given))
+                answer = (
+                    function(printer, options(**given))
+                    if has_dataclass
+                    else function(printer, **given)
+                )
                 done = _run(answer) if inspect.iscoroutine(answer) else answer
                 # Here and not at exit, where a BrokenPipeError could no longer be caught.
                 printer.flush()
@@ -73,9 +71,11 @@ def command(
                 return 0
             return cast("int", done or 0)
 
-        cast("Any", run).__signature__ = signature_of(options)
+        cast("Any", run).__signature__ = (
+            signature_of(options) if has_dataclass else with_context(own)
+        )
         run.__doc__ = function.__doc__
-        group.command(name, cls=_Command, epilog=EPILOG, hidden=hidden)(run)
+        group.command(name, cls=_Command, epilog=EPILOG)(run)
         return function
 
     return register
@@ -115,24 +115,13 @@ def require_local(settings: GlobalOptions, what: str) -> None:
 
 
 def signature_of(options: type[Any]) -> inspect.Signature:
-    """Return the signature from which typer reads the options."""
-    hints = get_type_hints(options, include_extras=True)
+    """Return the signature from which typer reads the fields of a dataclass as options."""
+    return with_context(inspect.signature(options).parameters.values())
+
+
+def with_context(parameters: Iterable[inspect.Parameter]) -> inspect.Signature:
+    """Return a signature of options, with typer's context before them."""
     context = inspect.Parameter(
         "ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
     )
-    return inspect.Signature([context, *(_parameter(each, hints) for each in _fields(options))])
-
-
-def _fields(options: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(options)
-
-
-def _parameter(field: dataclasses.Field[Any], hints: dict[str, Any]) -> inspect.Parameter:
-    has_default = field.default is not dataclasses.MISSING
-    return inspect.Parameter(
-        field.name,
-        # Keyword-only, so that a field without a default may follow one that has one.
-        inspect.Parameter.KEYWORD_ONLY,
-        default=field.default if has_default else inspect.Parameter.empty,
-        annotation=hints[field.name],
-    )
+    return inspect.Signature([context, *parameters])

@@ -23,10 +23,7 @@ REQUEST_SECONDS: Final = 3.0
 
 @asynccontextmanager
 async def connect(
-    printer: "Printer",
-    scope: str = "none",
-    *,
-    policy: AttendancePolicy = UNATTENDED,
+    printer: "Printer", scope: str = "none", *, policy: AttendancePolicy = UNATTENDED
 ) -> AsyncIterator["Holdfast"]:
     """Connect to the named server, or open the local store if none is named."""
     server = printer.settings.server

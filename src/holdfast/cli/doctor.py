@@ -1,22 +1,34 @@
 """`holdfast doctor`: checks the home folder, the configuration and the store."""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
+import typer
+
+from holdfast import __version__
+from holdfast.cli.command import command
 from holdfast.cli.errors import FINDINGS
 from holdfast.cli.options import flag
 from holdfast.cli.output import Printer
+from holdfast.cli.secrets import secrets_here
+from holdfast.config import Config
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, HoldfastError
 from holdfast.domain.ids import LOCAL_OWNER
 from holdfast.domain.queries import AgentQuery
+from holdfast.observations.snapshots import rebuild_snapshots
+from holdfast.open_store import STORE_NAME
+from holdfast.ports.store import Store
+from holdfast.search.service import Search
+from holdfast.store.database_url import shown_url
+from holdfast.store.sqlite import checks as sqlite_checks
+from holdfast.store.sqlite.encryption import KeySources, load_store_key
+from holdfast.store.sqlite.files import file_system_of, unusable_path_error
+from holdfast.store.sqlite.migrate import newest
+from holdfast.tools.files.tools import file_weaknesses
 
-if TYPE_CHECKING:
-    from holdfast.config import Config
-    from holdfast.ports.store import Store
-
+app = typer.Typer()
 _AGENTS_MOST: Final = 1_000
 _EVENTS_MISSING: Final = "events_missing"
 _WRAPPED: Final = (
@@ -25,20 +37,18 @@ _WRAPPED: Final = (
 _BENEATH: Final = "the kernel resolves paths beneath their folder (openat2)"
 
 
-@dataclass(frozen=True, kw_only=True)
-class DoctorOptions:
-    """Options of `doctor`."""
-
+@command(app, "doctor", only_here=True)
+async def examine(
+    printer: Printer,
+    *,
     rebuild: Annotated[
         bool,
         flag(
             "First rebuild all derived data: histories, timelines and the search index.",
             "--rebuild",
         ),
-    ] = False
-
-
-async def examine(printer: Printer, options: DoctorOptions) -> int:
+    ] = False,
+) -> int:
     """Check the home folder and the store.
 
     Exits with 1 if a problem is found.
@@ -48,7 +58,7 @@ async def examine(printer: Printer, options: DoctorOptions) -> int:
     facts |= await _check_tools(config)
     # Opening a store that does not exist would create one.
     if facts["store"] is not None:
-        await _check_store(config, facts, findings, rebuild=options.rebuild)
+        await _check_store(config, facts, findings, rebuild=rebuild)
     else:
         findings += _check_writable(config)
     report = {**facts, "findings": findings}
@@ -59,13 +69,8 @@ async def examine(printer: Printer, options: DoctorOptions) -> int:
     return FINDINGS if findings else 0
 
 
-def _check_files(config: "Config") -> tuple[dict[str, Any], list[dict[str, str]]]:
+def _check_files(config: Config) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """Check the files before the store is opened, because opening it repairs their modes."""
-    from holdfast import __version__
-    from holdfast.store.sqlite import checks as sqlite_checks
-    from holdfast.store.sqlite.files import file_system_of
-    from holdfast.store.sqlite.migrate import newest
-
     facts: dict[str, Any] = {
         "version": __version__,
         "home": str(config.home),
@@ -92,23 +97,18 @@ def _check_files(config: "Config") -> tuple[dict[str, Any], list[dict[str, str]]
     return facts, findings
 
 
-def _store(config: "Config") -> str | None:
+def _store(config: Config) -> str | None:
     """Return where the store is; None if there is none yet."""
-    from holdfast.open_store import STORE_NAME
-    from holdfast.store.database_url import shown_url
-
     if config.database_url is not None:
         return shown_url(config.database_url)
     store = config.home / STORE_NAME
     return str(store) if store.exists() else None
 
 
-async def _check_tools(config: "Config") -> dict[str, Any]:
+async def _check_tools(config: Config) -> dict[str, Any]:
     """Check which tools agents can use here, and how they are sandboxed."""
     from holdfast.acp.client.presets import detect
-    from holdfast.cli.secrets import secrets_here
     from holdfast.process.launcher import Launcher
-    from holdfast.tools.files.tools import file_weaknesses
 
     weak = file_weaknesses()
     strength = await Launcher().strength()
@@ -138,11 +138,9 @@ async def _check_tools(config: "Config") -> dict[str, Any]:
     }
 
 
-def _check_writable(config: "Config") -> list[dict[str, str]]:
+def _check_writable(config: Config) -> list[dict[str, str]]:
     """Return problems that would prevent the first session from being written."""
     from holdfast import keychain
-    from holdfast.store.sqlite.encryption import KeySources, load_store_key
-    from holdfast.store.sqlite.files import unusable_path_error
 
     found = []
     if (text := unusable_path_error(config.home)) is not None:
@@ -163,7 +161,7 @@ def _check_writable(config: "Config") -> list[dict[str, str]]:
 
 
 async def _check_store(
-    config: "Config", facts: dict[str, Any], findings: list[dict[str, str]], *, rebuild: bool
+    config: Config, facts: dict[str, Any], findings: list[dict[str, str]], *, rebuild: bool
 ) -> None:
     """Open the store and check it completely; a failure to open is a finding."""
     from holdfast.open_store import open_any_store
@@ -194,7 +192,7 @@ async def _check_store(
         await store.close()
 
 
-async def _list_unconfined(store: "Store") -> list[str]:
+async def _list_unconfined(store: Store) -> list[str]:
     """Return the local agents whose programs were excepted from the sandbox."""
     query = AgentQuery(owner=LOCAL_OWNER, limit=_AGENTS_MOST)
     agents = await store.read(lambda tx: tx.agents.page(query))
@@ -205,11 +203,8 @@ async def _list_unconfined(store: "Store") -> list[str]:
     ]
 
 
-async def _rebuild(store: "Store") -> dict[str, Any]:
+async def _rebuild(store: Store) -> dict[str, Any]:
     """Rebuild all derived data, and report where it differed."""
-    from holdfast.observations.snapshots import rebuild_snapshots
-    from holdfast.search.service import Search
-
     # The index first: it can be rebuilt even if observations are damaged.
     words, history = await Search(store).rebuild(), await rebuild_snapshots(store)
     return {
@@ -219,7 +214,7 @@ async def _rebuild(store: "Store") -> dict[str, Any]:
     }
 
 
-async def _check_imports(config: "Config", store: "Store") -> list[dict[str, str]]:
+async def _check_imports(config: Config, store: Store) -> list[dict[str, str]]:
     """Check whether all blocks of the configured folder were imported."""
     from holdfast.wiring import blocks_left
 

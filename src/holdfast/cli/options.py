@@ -144,26 +144,22 @@ class InputForm(StrEnum):
     NDJSON = "ndjson"
 
 
+# What several commands take.
+Limit = Annotated[int, option("N", f"At most this many, 1 to {LIMIT_MOST}.")]
+Cursor = Annotated[str | None, option("CURSOR", "Continue after this page.")]
+SessionArgument = Annotated[str, argument("ID", SESSION_HELP)]
+AgentArgument = Annotated[str, argument("AGENT", "The agent's slug or id.")]
+WorkflowArgument = Annotated[
+    str, argument("FILE", "A workflow file, .relavium.yaml; - reads stdin.")
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Paging:
     """Pagination of a listing."""
 
-    limit: Annotated[int, option("N", f"At most this many, 1 to {LIMIT_MOST}.")] = LIMIT
-    cursor: Annotated[str | None, option("CURSOR", "Continue after this page.")] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SessionRef:
-    """A session by its id."""
-
-    id: Annotated[str, argument("ID", SESSION_HELP)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentRef:
-    """An agent by its id or slug."""
-
-    ref: Annotated[str, argument("AGENT", "The agent's slug or id.")]
+    limit: Limit = LIMIT
+    cursor: Cursor = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,36 +248,3 @@ def message_cursor(cursor: str | None, after: int) -> int:
             "The cursor does not belong to this listing; start without --cursor.",
         )
     return int(cursor)
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkflowFile:
-    """A workflow file."""
-
-    file: Annotated[str, argument("FILE", "A workflow file, .relavium.yaml; - reads stdin.")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class FormatOptions(WorkflowFile):
-    """Options for formatting a workflow."""
-
-    write: Annotated[bool, flag("Write the result to the file; comments are lost.", "--write")] = (
-        False
-    )
-    check: Annotated[bool, flag("Only check whether the file is in canonical form.", "--check")] = (
-        False
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions(WorkflowFile):
-    """Options for running a workflow."""
-
-    input: Annotated[
-        list[str] | None, option("NAME=VALUE", "The value of an input; repeatable.")
-    ] = None
-    cwd: Annotated[
-        Path | None, option("DIR", "Work in this folder instead of the current one.")
-    ] = None
-    model: Annotated[str | None, option("P:N", "The model to try first, provider:name.")] = None
-    yes_to: Annotated[list[str] | None, option("TOOL", YES_TO_HELP, "--yes-to")] = None

@@ -2,7 +2,8 @@
 
 import pytest
 
-from holdfast.cli.chat.live_page import PlainRegion, PromptRegion
+from holdfast.cli.chat.live_page import PlainRegion
+from holdfast.cli.chat.prompt import PromptRegion
 
 BEGIN, END = "\x1b[?2026h", "\x1b[?2026l"
 

@@ -14,7 +14,8 @@ from holdfast import SessionContext, SessionRequest
 from holdfast.api import Holdfast
 from holdfast.cli.approval_policy import AttendancePolicy
 from holdfast.cli.chat.conversation import ChatConversation, SignalHandler
-from holdfast.cli.chat.live_page import LivePage, PromptRegion
+from holdfast.cli.chat.live_page import LivePage
+from holdfast.cli.chat.prompt import PromptRegion
 from holdfast.cli.chat.repl import run_repl
 from holdfast.cli.chat.screen import TextScreen
 from holdfast.cli.options import GlobalOptions

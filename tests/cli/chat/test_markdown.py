@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.chat.markdown import render_markdown, wrap_text
+from holdfast.cli.chat.live_page import render_markdown, wrap_text
 from tests.marks import each_case
 
 CODES = re.compile(r"\x1b\[[0-9;]*m")

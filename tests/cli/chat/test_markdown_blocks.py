@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.chat.markdown import Block, BlockSplitter
+from holdfast.cli.chat.live_page import Block, BlockSplitter
 from tests.marks import each_case
 
 

@@ -5,7 +5,8 @@ import sys
 import pytest
 
 from holdfast.cli.approval_policy import AttendancePolicy
-from holdfast.cli.chat.live_page import LivePage, PlainRegion, PromptRegion, choose_page
+from holdfast.cli.chat.live_page import LivePage, PlainRegion, choose_page
+from holdfast.cli.chat.prompt import PromptRegion
 from holdfast.cli.chat.screen import PlainPage
 from holdfast.cli.options import Color, GlobalOptions
 from holdfast.cli.output import Printer

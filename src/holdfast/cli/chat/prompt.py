@@ -1,16 +1,16 @@
-"""Prompts at a terminal: key bindings, the message line, approval answers, the keyboard lock.
+"""Prompts at a terminal: key bindings, message line, approval answers, lines above, keyboard lock.
 
 The only module that builds prompt_toolkit sessions.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.cli.chat.live_page import PromptRegion
 from holdfast.cli.terminal import size_of_screen
 
 if TYPE_CHECKING:
@@ -22,6 +22,48 @@ if TYPE_CHECKING:
     from prompt_toolkit.history import History
     from prompt_toolkit.input import Input
     from prompt_toolkit.key_binding import KeyBindings, KeyPress
+
+
+# Synchronized output: terminals that support it draw the text between the two at once.
+BEGIN_UPDATE, END_UPDATE = "\x1b[?2026h", "\x1b[?2026l"
+
+
+class PromptRegion:
+    """Live lines above the line at which a person types.
+
+    They are part of the prompt, which draws them; without a prompt they are not visible.
+    """
+
+    def __init__(self) -> None:
+        self.lines: Sequence[str] = ()
+        self._prompt: Application[Any] | None = None
+
+    def belong_to(self, prompt: "Application[Any]") -> None:
+        """Set the prompt that draws the lines."""
+        self._prompt = prompt
+
+    def write(self, text: str) -> None:
+        """Write above the prompt, and redraw the prompt."""
+        prompt = self._prompt
+        if prompt is None or not prompt.is_running:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            return
+        output = prompt.output
+        output.write_raw(BEGIN_UPDATE)
+        prompt.renderer.erase()
+        output.write_raw(text)
+        # At once and not in the next loop iteration, because a gap would flicker.
+        prompt.renderer.render(prompt, prompt.layout)
+        output.write_raw(END_UPDATE)
+        output.flush()
+
+    def live(self, lines: Sequence[str]) -> None:
+        """Show the lines with the next redraw."""
+        if lines != self.lines:
+            self.lines = lines
+            if self._prompt is not None:
+                self._prompt.invalidate()
 
 
 class KeyboardLock:

@@ -12,13 +12,14 @@ from prompt_toolkit.history import History
 from holdfast import __version__
 from holdfast.cli.chat.attachments import FileSources, attachable_folder
 from holdfast.cli.chat.conversation import ChatConversation, cancel_tasks, wait_for_first
-from holdfast.cli.chat.live_page import LivePage, PromptRegion
+from holdfast.cli.chat.live_page import LivePage
 from holdfast.cli.chat.prompt import (
     MARK,
     AnswerPrompt,
     EndPressedError,
     InterruptPressedError,
     MessagePrompt,
+    PromptRegion,
     PromptSettings,
 )
 from holdfast.cli.chat.screen import TextScreen
@@ -250,8 +251,8 @@ _LEAVING: Final = "Leaving when the turn ends; press Ctrl-D again to leave now, 
 
 
 async def run_repl(
-    printer: Printer,
-    conversation: ChatConversation,
+    printer: "Printer",
+    conversation: "ChatConversation",
     config: "Config",
     *,
     resumed: str | None,
@@ -280,7 +281,9 @@ async def run_repl(
 class _Repl:
     """A person at a terminal, and a session whose events are shown meanwhile."""
 
-    def __init__(self, printer: Printer, conversation: ChatConversation, config: "Config") -> None:
+    def __init__(
+        self, printer: "Printer", conversation: "ChatConversation", config: "Config"
+    ) -> None:
         self._printer = printer
         self._config = config
         self._conversation = conversation

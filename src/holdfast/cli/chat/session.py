@@ -260,10 +260,10 @@ async def _with_stored_agent(
     holdfast: "Holdfast", options: ChatOptions, home: Path, *, is_remote: bool
 ) -> ChatOptions:
     """Resolve the agent reference, which may be a file, to a stored agent."""
-    from holdfast.cli.agent_files import is_path, resolve_agent
-
     if options.agent is None:
         return options
+    from holdfast.cli.agent_files import is_path, resolve_agent
+
     found = _folder(options) if not is_remote else None
     folder = Path(found) if found else None
     # A path is relative to the current folder, as the shell completes it, also with --cwd.

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from holdfast.cli import doctor as doctors
 from holdfast.cli.chat.conversation import ChatConversation
 from holdfast.cli.chat.tool_lines import call_line, call_status
 from holdfast.cli.chat.transcript import last_turns, lines_of_turns
@@ -171,23 +170,25 @@ async def compact(context: SlashContext, argument: str) -> bool:
 
 async def export(context: SlashContext, argument: str) -> bool:
     """Run `holdfast sessions export`."""
-    from holdfast.cli.session_export import STDOUT, ExportOptions, export
+    from holdfast.cli.session_export import STDOUT, export
 
     file, flags = _FORCE.subn("", argument)
     out = file.strip() or None
     # An unknown flag; a file whose name starts with a dash is unlikely to be intended.
     if out is not None and out.startswith("-") and out != STDOUT:
         raise WrongArgumentError
-    wanted = ExportOptions(id=context.conversation.session_id, out=out, force=flags > 0)
-    await export(context.printer, wanted)
+    session_id = context.conversation.session_id
+    await export(context.printer, id=session_id, out=out, force=flags > 0)
     return False
 
 
 async def doctor(context: SlashContext, argument: str) -> bool:
     """Run `holdfast doctor`."""
+    from holdfast.cli.doctor import examine
+
     require_no_argument(argument)
     require_local(context.printer.settings, "/doctor")
-    await doctors.examine(context.printer, doctors.DoctorOptions())
+    await examine(context.printer)
     return False
 
 

@@ -5,19 +5,27 @@ import signal
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from holdfast import __version__
+from holdfast.acp.rpc.connection import AcpConnection, ConnectionLimits
+from holdfast.acp.rpc.stdio import standard_streams
+from holdfast.acp.server.agent import AcpServeOptions, ClientInput, serve
+from holdfast.acp.server.workspace import SessionFolders
+from holdfast.api import Holdfast
 from holdfast.cli.command import command
+from holdfast.cli.connect import connect_server, open_local
 from holdfast.cli.options import option
 from holdfast.cli.output import Printer
+from holdfast.cli.workspace import absolute_path, git_ref
+from holdfast.client.requests import new_id
+from holdfast.domain.agents import AgentStatus
 from holdfast.domain.errors import Code, Conflict, Invalid
+from holdfast.services.agents import BUILT_IN
 
-if TYPE_CHECKING:
-    from holdfast.acp.server.agent import AcpServeOptions, ClientInput
-    from holdfast.api import Holdfast
+app = typer.Typer()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +45,7 @@ class AcpOptions:
     ] = None
 
 
+@command(app, "acp")
 async def acp(printer: Printer, options: AcpOptions) -> int:
     """Run an ACP server on stdin and stdout.
 
@@ -44,10 +53,6 @@ async def acp(printer: Printer, options: AcpOptions) -> int:
     logs go to stderr. Its sessions are visible to every other command. It exits when stdin is
     closed and stops the running turns; with --server they continue on the server.
     """
-    from holdfast.acp.rpc.connection import AcpConnection, ConnectionLimits
-    from holdfast.acp.rpc.stdio import standard_streams
-    from holdfast.acp.server.agent import ClientInput, serve
-
     async with AsyncExitStack() as stack:
         # Everything is validated before the protocol starts.
         holdfast, terms = await _open_local(stack, printer, options)
@@ -61,14 +66,8 @@ async def acp(printer: Printer, options: AcpOptions) -> int:
 
 async def _open_local(
     stack: AsyncExitStack, printer: Printer, options: AcpOptions
-) -> "tuple[Holdfast, AcpServeOptions]":
-    from holdfast.acp.server.agent import AcpServeOptions
-    from holdfast.acp.server.workspace import SessionFolders
+) -> tuple[Holdfast, AcpServeOptions]:
     from holdfast.cli.chat.session import widest_tier
-    from holdfast.cli.connect import open_local
-    from holdfast.cli.workspace import git_ref
-    from holdfast.client.requests import new_id
-    from holdfast.services.agents import BUILT_IN
 
     agent = options.agent or BUILT_IN
     server = printer.settings.server
@@ -87,13 +86,7 @@ async def _open_local(
 
 async def _connect(
     stack: AsyncExitStack, printer: Printer, server: str, options: AcpOptions
-) -> "tuple[Holdfast, AcpServeOptions]":
-    from holdfast.acp.server.agent import AcpServeOptions
-    from holdfast.acp.server.workspace import SessionFolders
-    from holdfast.cli.connect import connect_server
-    from holdfast.client.requests import new_id
-    from holdfast.services.agents import BUILT_IN
-
+) -> tuple[Holdfast, AcpServeOptions]:
     if options.root is not None:
         raise Invalid(
             Code.INVALID_INPUT,
@@ -111,11 +104,8 @@ async def _connect(
     )
 
 
-async def _require_agent(holdfast: "Holdfast", ref: str) -> None:
+async def _require_agent(holdfast: Holdfast, ref: str) -> None:
     """Refuse an agent that cannot open a session, before an editor waits for one."""
-    from holdfast.domain.agents import AgentStatus
-    from holdfast.services.agents import BUILT_IN
-
     # The built-in agent is created on first use.
     if ref == BUILT_IN:
         return
@@ -129,19 +119,12 @@ async def _require_agent(holdfast: "Holdfast", ref: str) -> None:
 
 
 def _root(printer: Printer, options: Path | None) -> Path:
-    from holdfast.cli.workspace import absolute_path
-
     configured = printer.settings.load().workspace_root
     return absolute_path(options) if options is not None else configured or Path.cwd()
 
 
-def _stop_on_signals(said: "ClientInput") -> None:
+def _stop_on_signals(said: ClientInput) -> None:
     """Treat a signal as the end of the client's input: turns are stopped and recorded."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, said.ended.set)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    command(app, "acp", AcpOptions)(acp)

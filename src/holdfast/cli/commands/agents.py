@@ -2,140 +2,116 @@
 
 import os
 import shlex
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from msgspec.structs import replace
 
-from holdfast.acp.client.presets import PRESETS, preset_fields
-from holdfast.cli.agent_files import ImportOptions, export_file, import_file, merge_tools
-from holdfast.cli.command import NoOptions, add_group, command
+from holdfast.acp.client.agent_command import StartSettings
+from holdfast.acp.client.presets import PRESETS, DetectedAgent, detect, preset_fields
+from holdfast.cli.agent_files import import_agent, merge_tools, read_agent_file
+from holdfast.cli.command import add_group, command
 from holdfast.cli.connect import connect, open_local
-from holdfast.cli.options import LIMIT_MOST, AgentRef, Paging, flag, option
+from holdfast.cli.options import (
+    LIMIT,
+    LIMIT_MOST,
+    AgentArgument,
+    Cursor,
+    Limit,
+    argument,
+    flag,
+    option,
+)
 from holdfast.cli.output import Printer, local_time
 from holdfast.cli.workspace import absolute_path, working_dir
-from holdfast.domain.agents import SCHEMA_KEYS, AcpRuntime, Agent, AgentStatus, LlmRuntime, Runtime
+from holdfast.config import absolute_model
+from holdfast.domain.agents import (
+    SCHEMA_KEYS,
+    AcpRuntime,
+    Agent,
+    AgentStatus,
+    LlmRuntime,
+    Runtime,
+    file_form,
+)
 from holdfast.domain.errors import Code, Invalid, Unavailable
 from holdfast.domain.ids import slug_of
+from holdfast.domain.queries import AgentQuery, require_limit
 from holdfast.domain.tools import Grant, ToolSpec, require_tools
 from holdfast.parsing.files import read_text
 from holdfast.parsing.strict_json import decode_strictly
+from holdfast.parsing.yaml import write_yaml
+from holdfast.wire.agents import agent_form
 
-if TYPE_CHECKING:
-    from holdfast.acp.client.agent_command import StartSettings
-    from holdfast.acp.client.presets import DetectedAgent
+app = typer.Typer()
+group = add_group(app, "agents")
+
 
 SCHEMA_LARGEST: Final = 1 << 20
 
 
-async def show_detected(printer: Printer, _: NoOptions) -> None:
-    """Find known agent programs on this machine.
+class AgentFilter(StrEnum):
+    """Which agents a listing shows."""
 
-    Add one of them with `agents create --preset NAME`.
-    """
-    from holdfast.acp.client.presets import detect
-
-    found = await detect(os.environ)
-    # Installed programs first, because they can be used now.
-    found.sort(key=lambda each: each.path is None)
-    printer.listing(
-        found,
-        None,
-        ("PRESET", "AGENT", "VERSION", "PROGRAM"),
-        [(each.preset, each.title, each.version or "-", _where(each)) for each in found],
-    )
+    ACTIVE = "active"
+    ARCHIVED = "archived"
+    ALL = "all"
 
 
-def _where(each: "DetectedAgent") -> str:
-    return each.path or f"not installed; {each.install}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckOptions(AgentRef):
-    """How closely to look."""
-
-    deep: Annotated[bool, flag("Also open a session in an empty folder.", "--deep")] = False
-
-
-async def check(printer: Printer, options: CheckOptions) -> None:
-    """Start an agent's program, show what it reports, and stop it.
-
-    No model request is made.
-    """
-    from holdfast.acp.client.probe import probe_agent
-
-    async with _open_program(printer, options.ref) as (start_settings, runtime):
-        found = await probe_agent(start_settings, runtime, is_deep=options.deep)
-    printer.record(
-        found,
-        {
-            "agent": " ".join(filter(None, [found.name, found.version])) or "not reported",
-            "protocol": found.protocol,
-            "capabilities": ", ".join(found.can) or "only the required ones",
-            "sign in": ", ".join(found.sign_in) or None,
-            "session": "opened" if options.deep else None,
-            "modes": ", ".join(found.modes or ()) or None,
-        },
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProgramSessionsOptions(AgentRef):
-    """Which of the conversations that a program keeps."""
-
-    cwd: Annotated[Path | None, option("DIR", "Use this folder instead of the current one.")] = None
-    all: Annotated[bool, flag("List the sessions of all folders.", "--all")] = False
-
-
-async def show_program_sessions(printer: Printer, options: ProgramSessionsOptions) -> None:
-    """List the sessions that an agent's program stores itself.
-
-    This includes sessions that were not started by Holdfast.
-    """
-    from holdfast.acp.client.probe import list_agent_sessions
-
-    folder = working_dir(options.cwd)
-    if folder is None:
-        raise Invalid(Code.NOT_A_FOLDER, "The current folder does not exist; name one with --cwd.")
-    async with _open_program(printer, options.ref) as (start_settings, runtime):
-        found = await list_agent_sessions(
-            start_settings, runtime, folder, is_everywhere=options.all
+@command(group, "list")
+async def show_list(
+    printer: Printer,
+    *,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
+    status: Annotated[
+        AgentFilter, option(None, "Show only agents with this status.")
+    ] = AgentFilter.ACTIVE,
+    tag: Annotated[list[str] | None, option("TAG", "Only agents with this tag.")] = None,
+    query: Annotated[
+        str | None, option("TEXT", "Only agents with this text in their name or slug.")
+    ] = None,
+) -> None:
+    """List agents, newest first."""
+    async with connect(printer) as holdfast:
+        wanted = AgentQuery(
+            owner=holdfast.owner,
+            status=None if status is AgentFilter.ALL else AgentStatus(status),
+            tags=tuple(tag or ()),
+            text=query,
+            limit=require_limit(limit, most=LIMIT_MOST),
         )
+        page = await holdfast.agents.list(wanted, cursor=cursor)
+    rows = [
+        (each.slug, each.status.value, local_time(each.updated_at), each.name)
+        for each in page.items
+    ]
     printer.listing(
-        found,
-        None,
-        ("ID", "UPDATED", "FOLDER", "TITLE"),
-        [(each.id, each.updated_at or "-", each.folder or "-", each.title or "") for each in found],
+        [agent_form(each) for each in page.items],
+        page.next_cursor,
+        ("SLUG", "STATUS", "UPDATED", "NAME"),
+        rows,
     )
-    if not found:
-        printer.remark("No sessions in this folder; use --all to list those of all folders.")
+    if not page.items and any((tag, query, cursor)):
+        printer.remark("No matching agents; remove a filter or the cursor.")
+    elif not page.items:
+        what = "agents" if status is AgentFilter.ALL else f"{status} agents"
+        printer.remark(f"No {what}; create one with `holdfast agents create --name NAME`.")
 
 
-@asynccontextmanager
-async def _open_program(
-    printer: Printer, ref: str
-) -> "AsyncIterator[tuple[StartSettings, AcpRuntime]]":
-    """Yield what is needed to start an agent's program; secrets are redacted in its errors."""
-    from holdfast.wiring import build_process_registry
-
-    async with open_local(printer) as holdfast:
+@command(group, "show")
+async def show_one(printer: Printer, *, ref: AgentArgument) -> None:
+    """Show an agent."""
+    async with connect(printer) as holdfast:
         agent = await holdfast.agents.get(holdfast.owner, ref)
-        if not isinstance(agent.runtime, AcpRuntime):
-            raise Invalid(
-                Code.INVALID_INPUT,
-                f"Agent {agent.slug} uses a model and has no program to start.",
-            )
-        try:
-            yield build_process_registry(holdfast.config, holdfast.secrets), agent.runtime
-        except Unavailable as error:
-            clean = holdfast.secrets.scrubber.clean
-            details = {name: clean(str(value)) for name, value in error.details.items()}
-            raise Unavailable(error.code, clean(error.message), details) from None
+        models = {model.id: model.ref for model in await holdfast.models.list()}
+    _print(printer, agent, models)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,71 +223,6 @@ def _variable(text: str) -> tuple[str, str]:
     return name, value
 
 
-class AgentFilter(StrEnum):
-    """Which agents a listing shows."""
-
-    ACTIVE = "active"
-    ARCHIVED = "archived"
-    ALL = "all"
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentListOptions(Paging):
-    """Which agents."""
-
-    status: Annotated[AgentFilter, option(None, "Show only agents with this status.")] = (
-        AgentFilter.ACTIVE
-    )
-    tag: Annotated[list[str] | None, option("TAG", "Only agents with this tag.")] = None
-    query: Annotated[
-        str | None, option("TEXT", "Only agents with this text in their name or slug.")
-    ] = None
-
-
-async def show_list(printer: Printer, options: AgentListOptions) -> None:
-    """List agents, newest first."""
-    from holdfast.domain.queries import AgentQuery, require_limit
-    from holdfast.wire.agents import agent_form
-
-    async with connect(printer) as holdfast:
-        query = AgentQuery(
-            owner=holdfast.owner,
-            status=None if options.status is AgentFilter.ALL else AgentStatus(options.status),
-            tags=tuple(options.tag or ()),
-            text=options.query,
-            limit=require_limit(options.limit, most=LIMIT_MOST),
-        )
-        page = await holdfast.agents.list(query, cursor=options.cursor)
-    rows = [
-        (each.slug, each.status.value, local_time(each.updated_at), each.name)
-        for each in page.items
-    ]
-    printer.listing(
-        [agent_form(each) for each in page.items],
-        page.next_cursor,
-        ("SLUG", "STATUS", "UPDATED", "NAME"),
-        rows,
-    )
-    if not page.items and any((options.tag, options.query, options.cursor)):
-        printer.remark("No matching agents; remove a filter or the cursor.")
-    elif not page.items:
-        printer.remark(
-            f"No {_filter_of(options)}; create one with `holdfast agents create --name NAME`."
-        )
-
-
-def _filter_of(options: AgentListOptions) -> str:
-    return "agents" if options.status is AgentFilter.ALL else f"{options.status} agents"
-
-
-async def show_one(printer: Printer, options: AgentRef) -> None:
-    """Show an agent."""
-    async with connect(printer) as holdfast:
-        agent = await holdfast.agents.get(holdfast.owner, options.ref)
-        models = {model.id: model.ref for model in await holdfast.models.list()}
-    _print(printer, agent, models)
-
-
 @dataclass(frozen=True, kw_only=True)
 class AgentOptions:
     """What can be said about an agent; what is left out stays as it is."""
@@ -358,8 +269,6 @@ class AgentOptions:
 
     def changes(self) -> dict[str, Any]:
         """Return the given fields; an empty description removes it."""
-        from holdfast.config import absolute_model
-
         models = None if self.model is None else [each for each in self.model if each]
         if models and models != self.model:
             raise Invalid(Code.INVALID_INPUT, "--model '' cannot be combined with other models.")
@@ -396,13 +305,12 @@ class AgentCreateOptions(AgentProgramOptions, AgentOptions):
         return found
 
 
+@command(group, "create")
 async def create(printer: Printer, options: AgentCreateOptions) -> None:
     """Create an agent.
 
     An agent uses a model, or runs a program: a known one (--preset) or any other (--command).
     """
-    from holdfast.wire.agents import agent_form
-
     fields = options.changes()
     _require_tools(fields)
     async with connect(printer) as holdfast:
@@ -417,9 +325,10 @@ async def create(printer: Printer, options: AgentCreateOptions) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgentEditOptions(AgentOptions, AgentRef):
+class AgentEditOptions(AgentOptions):
     """Changes to an agent."""
 
+    ref: AgentArgument
     name: Annotated[str | None, option("NAME", "The agent's name.")] = None
     status: Annotated[AgentStatus | None, option(None, "Archive or restore the agent.")] = None
 
@@ -430,13 +339,12 @@ class AgentEditOptions(AgentOptions, AgentRef):
         return super().changes() | named
 
 
+@command(group, "edit")
 async def edit(printer: Printer, options: AgentEditOptions) -> None:
     """Change an agent.
 
     Open sessions keep the version they were opened with.
     """
-    from holdfast.wire.agents import agent_form
-
     changes = options.changes()
     if not changes and options.temperature is None and options.max_tokens is None:
         raise Invalid(
@@ -453,33 +361,31 @@ async def edit(printer: Printer, options: AgentEditOptions) -> None:
     printer.done(agent_form(agent), f"Changed agent {agent.slug}.")
 
 
-async def archive(printer: Printer, options: AgentRef) -> None:
+@command(group, "archive")
+async def archive(printer: Printer, *, ref: AgentArgument) -> None:
     """Archive an agent.
 
     No new session can use it; existing sessions continue.
     """
-    from holdfast.wire.agents import agent_form
-
     async with connect(printer) as holdfast:
-        agent = await holdfast.agents.archive(holdfast.owner, options.ref)
+        agent = await holdfast.agents.archive(holdfast.owner, ref)
     summary = f"Archived agent {agent.slug}; `agents edit --status active` restores it."
     printer.done(agent_form(agent), summary)
 
 
-async def purge(printer: Printer, options: AgentRef) -> None:
+@command(group, "purge", only_here=True)
+async def purge(printer: Printer, *, ref: AgentArgument) -> None:
     """Delete an archived agent permanently.
 
     Refused while sessions with this agent exist.
     """
     async with open_local(printer) as holdfast:
-        agent = await holdfast.agents.get(holdfast.owner, options.ref)
+        agent = await holdfast.agents.get(holdfast.owner, ref)
         await holdfast.agents.purge(holdfast.owner, agent.id)
     printer.done({"purged": agent.id}, f"Deleted agent {agent.slug}.")
 
 
 def _print(printer: Printer, agent: Agent, models: dict[Any, str]) -> None:
-    from holdfast.wire.agents import agent_form
-
     runtime = agent.runtime
     # An external agent chooses its own models.
     chain = runtime.models if isinstance(runtime, LlmRuntime) else ()
@@ -546,17 +452,149 @@ def _grant_text(grant: Grant | None) -> str:
     return "; ".join([f"files: {grant.fs}", *rest])
 
 
-def register(app: typer.Typer) -> None:
-    """Add the group to the command line."""
-    group = add_group(app, "agents", "Manage agents.")
-    command(group, "list", AgentListOptions)(show_list)
-    command(group, "show", AgentRef)(show_one)
-    command(group, "create", AgentCreateOptions)(create)
-    command(group, "edit", AgentEditOptions)(edit)
-    command(group, "archive", AgentRef)(archive)
-    command(group, "purge", AgentRef, only_here=True)(purge)
-    command(group, "import", ImportOptions)(import_file)
-    command(group, "export", AgentRef)(export_file)
-    command(group, "detect", NoOptions, only_here=True)(show_detected)
-    command(group, "check", CheckOptions, only_here=True)(check)
-    command(group, "sessions", ProgramSessionsOptions, only_here=True)(show_program_sessions)
+@command(group, "import")
+async def import_file(
+    printer: Printer, *, file: Annotated[Path, argument("FILE", "An agent file, .agent.yaml.")]
+) -> None:
+    """Create or update an agent from a file.
+
+    A file grants no access: a new agent gets its grant from the configuration, and an existing one
+    keeps its own. An agent without a model stays without one if the file names the default model.
+    """
+    described = read_agent_file(file)
+    async with connect(printer) as holdfast:
+        agent, is_new = await import_agent(holdfast, described)
+    result = (
+        f"Created agent {agent.slug}; chat with it: `holdfast chat --agent {agent.slug}`."
+        if is_new
+        else f"Updated agent {agent.slug} from {file}."
+    )
+    printer.done(agent_form(agent), result)
+
+
+@command(group, "export")
+async def export_file(printer: Printer, *, ref: AgentArgument) -> None:
+    """Print an agent as a file.
+
+    The grant and the tags are not included. A file must name a model, so an agent without one is
+    written with the current default.
+    """
+    async with connect(printer) as holdfast:
+        agent = await holdfast.agents.get(holdfast.owner, ref)
+        refs = {model.id: model.ref for model in await holdfast.models.list()}
+        default = (await holdfast.defaults()).model
+        form = file_form(agent, refs, default=default)
+    if isinstance(agent.runtime, LlmRuntime) and not agent.runtime.models:
+        printer.remark(
+            f"Agent {agent.slug} has no model of its own; the file names the default, "
+            f"{default}. After importing it as a new agent, remove the model again with "
+            "`agents edit --model ''`."
+        )
+    if printer.is_json:
+        printer.document(form)
+        return
+    # Raw UTF-8 without terminal cleaning, because the output is meant for a file.
+    sys.stdout.flush()
+    sys.stdout.buffer.write(write_yaml(form).encode())
+
+
+@command(group, "detect", only_here=True)
+async def show_detected(printer: Printer) -> None:
+    """Find known agent programs on this machine.
+
+    Add one of them with `agents create --preset NAME`.
+    """
+    found = await detect(os.environ)
+    # Installed programs first, because they can be used now.
+    found.sort(key=lambda each: each.path is None)
+    printer.listing(
+        found,
+        None,
+        ("PRESET", "AGENT", "VERSION", "PROGRAM"),
+        [(each.preset, each.title, each.version or "-", _where(each)) for each in found],
+    )
+
+
+def _where(each: DetectedAgent) -> str:
+    return each.path or f"not installed; {each.install}"
+
+
+@command(group, "check", only_here=True)
+async def check(
+    printer: Printer,
+    *,
+    ref: AgentArgument,
+    deep: Annotated[bool, flag("Also open a session in an empty folder.", "--deep")] = False,
+) -> None:
+    """Start an agent's program, show what it reports, and stop it.
+
+    No model request is made.
+    """
+    from holdfast.acp.client.probe import probe_agent
+
+    async with _open_program(printer, ref) as (start_settings, runtime):
+        found = await probe_agent(start_settings, runtime, is_deep=deep)
+    printer.record(
+        found,
+        {
+            "agent": " ".join(filter(None, [found.name, found.version])) or "not reported",
+            "protocol": found.protocol,
+            "capabilities": ", ".join(found.can) or "only the required ones",
+            "sign in": ", ".join(found.sign_in) or None,
+            "session": "opened" if deep else None,
+            "modes": ", ".join(found.modes or ()) or None,
+        },
+    )
+
+
+@command(group, "sessions", only_here=True)
+async def show_program_sessions(
+    printer: Printer,
+    *,
+    ref: AgentArgument,
+    cwd: Annotated[
+        Path | None, option("DIR", "Use this folder instead of the current one.")
+    ] = None,
+    all: Annotated[bool, flag("List the sessions of all folders.", "--all")] = False,
+) -> None:
+    """List the sessions that an agent's program stores itself.
+
+    This includes sessions that were not started by Holdfast.
+    """
+    from holdfast.acp.client.probe import list_agent_sessions
+
+    folder = working_dir(cwd)
+    if folder is None:
+        raise Invalid(Code.NOT_A_FOLDER, "The current folder does not exist; name one with --cwd.")
+    async with _open_program(printer, ref) as (start_settings, runtime):
+        found = await list_agent_sessions(start_settings, runtime, folder, is_everywhere=all)
+    printer.listing(
+        found,
+        None,
+        ("ID", "UPDATED", "FOLDER", "TITLE"),
+        [(each.id, each.updated_at or "-", each.folder or "-", each.title or "") for each in found],
+    )
+    if not found:
+        printer.remark("No sessions in this folder; use --all to list those of all folders.")
+
+
+@asynccontextmanager
+async def _open_program(
+    printer: Printer, ref: str
+) -> AsyncIterator[tuple[StartSettings, AcpRuntime]]:
+    """Yield what is needed to start an agent's program; secrets are redacted in its errors."""
+    from holdfast.wiring import build_process_registry
+
+    async with open_local(printer) as holdfast:
+        agent = await holdfast.agents.get(holdfast.owner, ref)
+        if not isinstance(agent.runtime, AcpRuntime):
+            raise Invalid(
+                Code.INVALID_INPUT,
+                f"Agent {agent.slug} uses a model and has no program to start.",
+            )
+        try:
+            yield build_process_registry(holdfast.config, holdfast.secrets), agent.runtime
+        except Unavailable as error:
+            clean = holdfast.secrets.scrubber.clean
+            details = {name: clean(str(value)) for name, value in error.details.items()}
+            raise Unavailable(error.code, clean(error.message), details) from None

@@ -1,56 +1,70 @@
 """`holdfast approvals list|show|answer|revoke`: manage approvals from any terminal."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
+from holdfast.api import Holdfast
+from holdfast.cli.approval_policy import is_for_session
 from holdfast.cli.command import add_group, command
 from holdfast.cli.connect import connect
-from holdfast.cli.options import LIMIT_MOST, SESSION_HELP, Paging, argument, flag, option
+from holdfast.cli.options import (
+    LIMIT,
+    LIMIT_MOST,
+    SESSION_HELP,
+    Cursor,
+    Limit,
+    argument,
+    flag,
+    option,
+)
 from holdfast.cli.output import Printer, local_time
 from holdfast.cli.session_refs import find_session
 from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalScope, ApprovalState
 from holdfast.domain.errors import Code, Invalid, NotFound
+from holdfast.domain.queries import require_limit
+from holdfast.domain.text import escape_hidden
+from holdfast.wire.approvals import approval_form
 
-if TYPE_CHECKING:
-    from holdfast.api import Holdfast
-    from holdfast.domain.ids import SessionId
+app = typer.Typer()
+group = add_group(app, "approvals")
 
 
 BY_COMMAND: Final = "cli"
 BEGINNING_SHORTEST: Final = 8
+FIRST: Final = argument(
+    "SESSION",
+    f"{SESSION_HELP} The only argument is the id of a pending request, or of a session "
+    "with one pending request.",
+)
+SECOND: Final = argument("APPROVAL", "The request's id, or a prefix of at least 8 characters.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ApprovalListOptions(Paging):
-    """Which questions."""
-
+@command(group, "list")
+async def show_list(
+    printer: Printer,
+    *,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
     session: Annotated[
         str | None, option("ID", "Only requests of this session, answered or not.")
-    ] = None
+    ] = None,
     state: Annotated[
         ApprovalState | None,
         option("STATE", f"Only requests in this state: {', '.join(ApprovalState)}."),
-    ] = None
-
-
-async def show_list(printer: Printer, options: ApprovalListOptions) -> None:
+    ] = None,
+) -> None:
     """List approval requests, oldest first.
 
     Without --session and --state, lists the pending requests of all your sessions.
     """
-    from holdfast.domain.queries import require_limit
-    from holdfast.wire.approvals import approval_form
-
-    limit = require_limit(options.limit, most=LIMIT_MOST)
-    state = options.state
-    if options.session is None and state is None:
+    limit = require_limit(limit, most=LIMIT_MOST)
+    if session is None and state is None:
         state = ApprovalState.WAITING
     async with connect(printer) as holdfast:
-        session = await find_session(holdfast, options.session) if options.session else None
+        session = await find_session(holdfast, session) if session else None
         page = await holdfast.approvals.list(
-            holdfast.owner, session, state=state, cursor=options.cursor, limit=limit
+            holdfast.owner, session, state=state, cursor=cursor, limit=limit
         )
     printer.listing(
         [approval_form(each) for each in page.items],
@@ -58,82 +72,60 @@ async def show_list(printer: Printer, options: ApprovalListOptions) -> None:
         ("ID", "STATE", "ASKED", "TOOL", "SESSION", "QUESTION"),
         map(_row, page.items),
     )
-    if not page.items and options.cursor is None:
+    if not page.items and cursor is None:
         is_about_waiting = state is ApprovalState.WAITING
-        printer.remark(
-            "No pending approval requests."
-            if is_about_waiting
-            else "No matching approval requests."
-        )
+        printer.remark(f"No {'pending' if is_about_waiting else 'matching'} approval requests.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class OneApproval:
-    """A question by its id, and the session it belongs to."""
-
-    first: Annotated[
-        str,
-        argument(
-            "SESSION",
-            f"{SESSION_HELP} The only argument is the id of a pending request, or of a session "
-            "with one pending request.",
-        ),
-    ]
-    second: Annotated[
-        str | None, argument("APPROVAL", "The request's id, or a prefix of at least 8 characters.")
-    ] = None
-
-
-async def show_one(printer: Printer, options: OneApproval) -> None:
+@command(group, "show")
+async def show_one(
+    printer: Printer, *, first: Annotated[str, FIRST], second: Annotated[str | None, SECOND] = None
+) -> None:
     """Show an approval request and its answer."""
-    from holdfast.wire.approvals import approval_form
-
     async with connect(printer) as holdfast:
-        approval = await _find_approval(holdfast, options)
+        approval = await _find_approval(holdfast, first, second)
     printer.record(approval_form(approval), _facts(approval))
 
 
-@dataclass(frozen=True, kw_only=True)
-class AnswerOptions(OneApproval):
-    """What to answer."""
-
-    allow: Annotated[bool, flag("Allow the call.", "--allow")] = False
-    deny: Annotated[bool, flag("Deny the call.", "--deny")] = False
+@command(group, "answer")
+async def answer(
+    printer: Printer,
+    *,
+    first: Annotated[str, FIRST],
+    second: Annotated[str | None, SECOND] = None,
+    allow: Annotated[bool, flag("Allow the call.", "--allow")] = False,
+    deny: Annotated[bool, flag("Deny the call.", "--deny")] = False,
     for_session: Annotated[
         bool,
         flag(
             "With --allow: also allow similar calls for the rest of the session.", "--for-session"
         ),
-    ] = False
+    ] = False,
     note: Annotated[
         str | None, option("TEXT", "The reason, shown to the agent; at most 500 characters.")
-    ] = None
-    digest: Annotated[str | None, option("HEX", "Answer only if the request has this digest.")] = (
-        None
-    )
-
-
-async def answer(printer: Printer, options: AnswerOptions) -> None:
+    ] = None,
+    digest: Annotated[
+        str | None, option("HEX", "Answer only if the request has this digest.")
+    ] = None,
+) -> None:
     """Answer an approval request.
 
     The first answer counts, from any surface; the process that runs the turn continues.
     """
-    from holdfast.wire.approvals import approval_form
-
-    if options.allow is options.deny:
+    if allow is deny:
         raise Invalid(Code.INVALID_INPUT, "Choose one of --allow and --deny.")
-    if options.for_session and options.deny:
+    if for_session and deny:
         raise Invalid(Code.INVALID_INPUT, "--for-session requires --allow.")
     said = ApprovalAnswer(
-        state=ApprovalState.ALLOWED if options.allow else ApprovalState.DENIED,
+        state=ApprovalState.ALLOWED if allow else ApprovalState.DENIED,
         by=BY_COMMAND,
-        scope=ApprovalScope.SESSION if options.for_session else ApprovalScope.ONCE,
-        note=options.note,
+        scope=ApprovalScope.SESSION if for_session else ApprovalScope.ONCE,
+        note=note,
     )
     async with connect(printer) as holdfast:
-        found = await _find_approval(holdfast, options)
+        found = await _find_approval(holdfast, first, second)
         answered = await holdfast.approvals.answer(
-            holdfast.owner, found.session_id, found.id, said, digest=options.digest
+            holdfast.owner, found.session_id, found.id, said, digest=digest
         )
     reach = " for the whole session" if answered.scope is ApprovalScope.SESSION else ""
     message = (
@@ -142,28 +134,27 @@ async def answer(printer: Printer, options: AnswerOptions) -> None:
     printer.done(approval_form(answered), message)
 
 
-async def revoke(printer: Printer, options: OneApproval) -> None:
+@command(group, "revoke")
+async def revoke(
+    printer: Printer, *, first: Annotated[str, FIRST], second: Annotated[str | None, SECOND] = None
+) -> None:
     """Revoke an approval that covers a whole session.
 
     From now on the agent has to ask again; actions already taken are not undone.
     """
-    from holdfast.wire.approvals import approval_form
-
     async with connect(printer) as holdfast:
-        found = await _find_approval(holdfast, options)
+        found = await _find_approval(holdfast, first, second)
         revoked = await holdfast.approvals.revoke(holdfast.owner, found.session_id, found.id)
     printer.done(approval_form(revoked), f"Revoked; {revoked.question.tool} has to ask again.")
 
 
-async def _find_approval(holdfast: "Holdfast", options: OneApproval) -> Approval:
+async def _find_approval(holdfast: Holdfast, first: str, second: str | None) -> Approval:
     """Return the approval with an id or prefix; without a session it must be pending.
 
     A session alone is enough if one request of it is pending.
     """
-    text = options.second if options.second is not None else options.first
-    session: SessionId | None = None
-    if options.second is not None:
-        session = await find_session(holdfast, options.first)
+    text = first if second is None else second
+    session = None if second is None else await find_session(holdfast, first)
     asked = text.strip().lower()
     state = ApprovalState.WAITING if session is None else None
     listed = await holdfast.approvals.list(holdfast.owner, session, state=state)
@@ -208,9 +199,6 @@ def _row(approval: Approval) -> tuple[str, ...]:
 
 
 def _facts(approval: Approval) -> dict[str, object]:
-    from holdfast.cli.approval_policy import is_for_session
-    from holdfast.domain.text import escape_hidden
-
     question = approval.question
     is_remembered = approval.scope is ApprovalScope.SESSION
     return {
@@ -228,12 +216,3 @@ def _facts(approval: Approval) -> dict[str, object]:
         # Last, because it may have many lines; never truncated.
         "question": "\n" + escape_hidden(question.question),
     }
-
-
-def register(app: typer.Typer) -> None:
-    """Add the group to the command line."""
-    group = add_group(app, "approvals", "List and answer approval requests of agents.")
-    command(group, "list", ApprovalListOptions)(show_list)
-    command(group, "show", OneApproval)(show_one)
-    command(group, "answer", AnswerOptions)(answer)
-    command(group, "revoke", OneApproval)(revoke)

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from holdfast.cli.chat.stdin import Content
     from holdfast.domain.messages import Message
 
+app = typer.Typer()
 
+
+@command(app, "chat")
 async def chat(printer: Printer, chat_options: ChatOptions) -> int:
     """Chat with an agent.
 
@@ -49,6 +52,7 @@ async def chat(printer: Printer, chat_options: ChatOptions) -> int:
         return _exit_code_when_left(printer)
 
 
+@command(app, "chat-resume")
 async def chat_resume(printer: Printer, chat_options: ResumeOptions) -> int:
     """Resume a session.
 
@@ -242,9 +246,3 @@ def _exit_code_when_left(aside: "Printer | ChatScreen") -> int:
         "Left the chat; the session is saved, and an open turn continues when it is resumed."
     )
     return INTERRUPTED
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command and its alias `chat-resume` to the command line."""
-    command(app, "chat", ChatOptions)(chat)
-    command(app, "chat-resume", ResumeOptions)(chat_resume)

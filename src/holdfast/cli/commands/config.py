@@ -5,16 +5,20 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import typer
 
-from holdfast.cli.command import NoOptions, command
+from holdfast.cli.command import command
 from holdfast.cli.output import Printer
+from holdfast.config import SETTING_KEYS, explain, setting_value
+from holdfast.store.database_url import shown_url
+
+app = typer.Typer()
 
 
-def show(printer: Printer, _: NoOptions) -> None:
+@command(app, "config", only_here=True)
+def show(printer: Printer) -> None:
     """Show all settings and their sources."""
-    from holdfast.config import SETTING_KEYS, explain, setting_value
-
     config, origins = explain(file=printer.settings.config)
     # The home has no key, because the configuration file is inside it.
     keys = {"home": (None, "HOLDFAST_HOME")} | {
@@ -47,16 +51,12 @@ def show(printer: Printer, _: NoOptions) -> None:
 
 def _displayed(name: str, value: Any) -> Any:
     """Return a value without secrets."""
-    from holdfast.store.database_url import shown_url
-
     is_address = name == "database_url" and value is not None
     return shown_url(value) if is_address else _plain(value)
 
 
 def _plain(value: Any) -> Any:
     """Return a value as JSON; a duration in the notation of the file."""
-    import msgspec
-
     match value:
         case timedelta():
             return _duration_text(value)
@@ -94,8 +94,3 @@ def _text_of(value: Any) -> str:
             return ", ".join(map(_text_of, value)) or "-"
         case _:
             return str(value)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    command(app, "config", NoOptions, only_here=True)(show)

@@ -1,10 +1,10 @@
 """`holdfast import …`: import data of other programs."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
+from msgspec.structs import asdict
 
 from holdfast.cli.command import add_group, command
 from holdfast.cli.connect import open_local
@@ -12,75 +12,35 @@ from holdfast.cli.errors import FINDINGS
 from holdfast.cli.options import argument, flag
 from holdfast.cli.output import Printer
 from holdfast.cli.workspace import absolute_path
+from holdfast.importers.cursor_memory import CursorMemory, MemoryImportOptions, MemoryReport
+from holdfast.importers.cursor_memory_files import MemoryFolder
 
-if TYPE_CHECKING:
-    from holdfast.importers.cursor_memory import MemoryReport
+app = typer.Typer()
+group = add_group(app, "import")
 
 
 PROGRESS: Final = 1_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class BlockZonesOptions:
-    """A folder of another program."""
-
-    folder: Annotated[Path, argument("DIR", "The folder with the databases.")]
+@command(group, "cursor-memory", only_here=True)
+async def cursor_memory(
+    printer: Printer,
+    *,
+    folder: Annotated[Path, argument("DIR", "The folder that contains sessions/.")],
     dry_run: Annotated[
         bool, flag("Show what would be written, and write nothing.", "--dry-run")
-    ] = False
-
-
-async def block_zones(printer: Printer, options: BlockZonesOptions) -> int:
-    """Import block zones as the zones and archives of agents.
-
-    The folder is only read, and nothing is imported twice. Exits with 1 if something could not be
-    read or written; run the command again to continue.
-    """
-    from msgspec.structs import asdict
-
-    from holdfast.wiring import import_blocks, run_imports
-
-    folder = absolute_path(options.folder)
-    async with open_local(printer) as holdfast:
-        report = await import_blocks(holdfast, folder, dry_run=options.dry_run)
-        if not options.dry_run:
-            await run_imports(holdfast)
-    stats = asdict(report.stats)
-    summary = ", ".join(
-        f"{name.replace('_', ' ')} {count}" for name, count in stats.items() if count
-    )
-    troubles = [asdict(each) for each in report.troubles]
-    form = {**stats, "dry_run": options.dry_run, "troubles": troubles}
-    printer.done(form, f"{summary or 'nothing to do'}.".capitalize())
-    for each in report.troubles:
-        printer.warn(f"{each.oid}: {each.step}: {each.error}")
-    return FINDINGS if report.troubles else 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemoryOptions:
-    """A folder with memories."""
-
-    folder: Annotated[Path, argument("DIR", "The folder that contains sessions/.")]
-    dry_run: Annotated[
-        bool, flag("Show what would be written, and write nothing.", "--dry-run")
-    ] = False
+    ] = False,
     repair: Annotated[
         bool, flag("Fill in missing values: an action, or the time of the file.", "--repair")
-    ] = False
-
-
-async def cursor_memory(printer: Printer, options: MemoryOptions) -> int:
+    ] = False,
+) -> int:
     """Import the memories of another program into the history.
 
     The folder is only read, and nothing is imported twice. Exits with 1 if a file could not be
     imported or fails verification; all other files are imported.
     """
-    from holdfast.importers.cursor_memory import CursorMemory, MemoryImportOptions
-    from holdfast.importers.cursor_memory_files import MemoryFolder
-
-    folder = MemoryFolder(absolute_path(options.folder))
-    import_options = MemoryImportOptions(dry_run=options.dry_run, repair=options.repair)
+    memories = MemoryFolder(absolute_path(folder))
+    import_options = MemoryImportOptions(dry_run=dry_run, repair=repair)
 
     def progress(done: int, total: int) -> None:
         if done % PROGRESS == 0:
@@ -88,7 +48,7 @@ async def cursor_memory(printer: Printer, options: MemoryOptions) -> int:
 
     async with open_local(printer) as holdfast:
         importer = CursorMemory(holdfast.store, holdfast.observations, holdfast.owner)
-        report = await importer.migrate(folder, import_options, progress=progress)
+        report = await importer.migrate(memories, import_options, progress=progress)
     if printer.is_json:
         printer.document(report)
     else:
@@ -96,7 +56,7 @@ async def cursor_memory(printer: Printer, options: MemoryOptions) -> int:
     return 0 if report.is_whole else FINDINGS
 
 
-def _print_memory_report(printer: Printer, report: "MemoryReport") -> None:
+def _print_memory_report(printer: Printer, report: MemoryReport) -> None:
     names = ("files", "imported", "unchanged", "repaired", "failed", "warnings")
     summary = ", ".join(f"{name} {getattr(report, name)}" for name in names)
     printer.line(f"{summary}.".capitalize())
@@ -118,8 +78,34 @@ def _print_memory_report(printer: Printer, report: "MemoryReport") -> None:
         printer.warn(f"{entity_id} is missing on every timeline.")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the group to the command line."""
-    group = add_group(app, "import", "Import data of other programs.")
-    command(group, "cursor-memory", MemoryOptions, only_here=True)(cursor_memory)
-    command(group, "block-zones", BlockZonesOptions, only_here=True)(block_zones)
+@command(group, "block-zones", only_here=True)
+async def block_zones(
+    printer: Printer,
+    *,
+    folder: Annotated[Path, argument("DIR", "The folder with the databases.")],
+    dry_run: Annotated[
+        bool, flag("Show what would be written, and write nothing.", "--dry-run")
+    ] = False,
+) -> int:
+    """Import block zones as the zones and archives of agents.
+
+    The folder is only read, and nothing is imported twice. Exits with 1 if something could not be
+    read or written; run the command again to continue.
+    """
+    from holdfast.wiring import import_blocks, run_imports
+
+    folder = absolute_path(folder)
+    async with open_local(printer) as holdfast:
+        report = await import_blocks(holdfast, folder, dry_run=dry_run)
+        if not dry_run:
+            await run_imports(holdfast)
+    stats = asdict(report.stats)
+    summary = ", ".join(
+        f"{name.replace('_', ' ')} {count}" for name, count in stats.items() if count
+    )
+    troubles = [asdict(each) for each in report.troubles]
+    form = {**stats, "dry_run": dry_run, "troubles": troubles}
+    printer.done(form, f"{summary or 'nothing to do'}.".capitalize())
+    for each in report.troubles:
+        printer.warn(f"{each.oid}: {each.step}: {each.error}")
+    return FINDINGS if report.troubles else 0

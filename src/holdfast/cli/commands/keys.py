@@ -7,47 +7,41 @@ processes can read arguments and shells store them in their history.
 import asyncio
 import sys
 import warnings
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from holdfast.cli.command import add_group, command
-from holdfast.cli.options import LIMIT_MOST, Paging, argument
+from holdfast.cli.options import LIMIT, LIMIT_MOST, Cursor, Limit, argument
 from holdfast.cli.output import Printer
 from holdfast.cli.secrets import secrets_here
 from holdfast.cli.terminal import is_terminal
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.queries import require_limit
+from holdfast.domain.secrets import SHORTEST, Secret
+from holdfast.services.secrets import LARGEST, StoredSecret, whole_account
 
-if TYPE_CHECKING:
-    from holdfast.domain.errors import Invalid
-    from holdfast.services.secrets import StoredSecret
-
-
-@dataclass(frozen=True, kw_only=True)
-class OneKey:
-    """A key by its name."""
-
-    key: Annotated[
-        str,
-        argument(
-            "KEY",
-            "A provider (openai), one of several keys of a provider (openai:work), an MCP"
-            " server (mcp:NAME) or a host (host:NAME).",
-        ),
-    ]
+app = typer.Typer()
+group = add_group(app, "key")
+KeyArgument = Annotated[
+    str,
+    argument(
+        "KEY",
+        "A provider (openai), one of several keys of a provider (openai:work), an MCP"
+        " server (mcp:NAME) or a host (host:NAME).",
+    ),
+]
 
 
-def set_key(printer: Printer, options: OneKey) -> None:
+@command(group, "set", only_here=True)
+def set_key(printer: Printer, *, key: KeyArgument) -> None:
     """Store a key in the system keychain.
 
     Prompts without echo, or reads stdin; an existing key is replaced.
     """
-    from holdfast.domain.secrets import SHORTEST, Secret
-    from holdfast.services.secrets import whole_account
-
     secrets = secrets_here()
     # Before the prompt, so that a wrong name is refused at once.
-    account = whole_account(options.key)
+    account = whole_account(key)
     secret = Secret(_prompt_key(account) if is_terminal(sys.stdin) else _read_key())
     asyncio.run(secrets.set(account, secret))
     if len(secret.reveal()) < SHORTEST:
@@ -55,16 +49,15 @@ def set_key(printer: Printer, options: OneKey) -> None:
     printer.done({"account": account}, f"Stored the key {account} in the keychain.")
 
 
-def show_list(printer: Printer, options: Paging) -> None:
+@command(group, "list", only_here=True)
+def show_list(printer: Printer, *, limit: Limit = LIMIT, cursor: Cursor = None) -> None:
     """List the keys and their sources.
 
     Shows the last four characters of a key, and none of a short key.
     """
-    from holdfast.domain.queries import require_limit
-
-    limit = require_limit(options.limit, most=LIMIT_MOST)
+    limit = require_limit(limit, most=LIMIT_MOST)
     found = asyncio.run(secrets_here().list())
-    rest = [each for each in found if options.cursor is None or _place(each) > options.cursor]
+    rest = [each for each in found if cursor is None or _place(each) > cursor]
     shown = sorted(rest, key=_place)[:limit]
     printer.listing(
         shown,
@@ -76,13 +69,14 @@ def show_list(printer: Printer, options: Paging) -> None:
         printer.remark("No keys; add one with `holdfast key set PROVIDER`.")
 
 
-def remove(printer: Printer, options: OneKey) -> None:
+@command(group, "remove", only_here=True)
+def remove(printer: Printer, *, key: KeyArgument) -> None:
     """Remove a key from the system keychain."""
-    account = asyncio.run(secrets_here().remove(options.key))
+    account = asyncio.run(secrets_here().remove(key))
     printer.done({"account": account}, f"Removed the key {account} from the keychain.")
 
 
-def _place(each: "StoredSecret") -> str:
+def _place(each: StoredSecret) -> str:
     return f"{each.account}@{each.origin}"
 
 
@@ -99,8 +93,6 @@ def _prompt_key(account: str) -> str:
 
 
 def _read_key() -> str:
-    from holdfast.services.secrets import LARGEST
-
     if sys.stdin is None:
         raise _unreadable("There is no input")
     # One more than the maximum, so that a longer key is refused and not cut.
@@ -111,17 +103,7 @@ def _read_key() -> str:
         raise _unreadable("The input is not UTF-8") from None
 
 
-def _unreadable(problem: str) -> "Invalid":
-    from holdfast.domain.errors import Code, Invalid
-
+def _unreadable(problem: str) -> Invalid:
     return Invalid(
         Code.INVALID_INPUT, f"{problem}; pipe the key in: `holdfast key set KEY < FILE`."
     )
-
-
-def register(app: typer.Typer) -> None:
-    """Add the group to the command line."""
-    group = add_group(app, "key", "Manage keys in the system keychain.")
-    command(group, "set", OneKey, only_here=True)(set_key)
-    command(group, "list", Paging, only_here=True)(show_list)
-    command(group, "remove", OneKey, only_here=True)(remove)

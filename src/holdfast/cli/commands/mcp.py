@@ -4,47 +4,47 @@ import asyncio
 import signal
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from holdfast import __version__
+from holdfast.acp.rpc.stdio import standard_streams
+from holdfast.api import LocalHoldfast
 from holdfast.cli.command import command
-from holdfast.cli.commands.serve import ServeOptions, serve_http
+from holdfast.cli.connect import open_local
 from holdfast.cli.options import flag, option
 from holdfast.cli.output import Printer
+from holdfast.domain.ids import TokenId
+from holdfast.domain.tokens import Caller, Scope
 
-if TYPE_CHECKING:
-    from holdfast.api import LocalHoldfast
-    from holdfast.domain.tokens import Caller
-
-
-@dataclass(frozen=True, kw_only=True)
-class McpOptions:
-    """How clients reach it."""
-
-    http: Annotated[bool, flag("Run the HTTP server, with MCP at /mcp.", "--http")] = False
-    host: Annotated[str, option("HOST", "With --http, the address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, option("PORT", "With --http, the port; 0 picks a free one.")] = 8765
+app = typer.Typer()
 
 
-def mcp(printer: Printer, options: McpOptions) -> "int | Coroutine[Any, Any, int]":
+@command(app, "mcp", only_here=True)
+def mcp(
+    printer: Printer,
+    *,
+    http: Annotated[bool, flag("Run the HTTP server, with MCP at /mcp.", "--http")] = False,
+    host: Annotated[str, option("HOST", "With --http, the address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, option("PORT", "With --http, the port; 0 picks a free one.")] = 8765,
+) -> int | Coroutine[Any, Any, int]:
     """Run an MCP server on stdin and stdout.
 
     Programs start it to use Holdfast over the Model Context Protocol; logs go to stderr. It exits
     when stdin is closed. With --http it runs the server like `holdfast serve`, and prints the
     address for clients.
     """
-    if options.http:
-        serving = ServeOptions(host=options.host, port=options.port)
+    if http:
+        from holdfast.cli.commands.serve import ServeOptions, serve_http
+
+        serving = ServeOptions(host=host, port=port)
         return serve_http(printer, serving, is_for_mcp=True)
     return _serve_stdio(printer)
 
 
 async def _serve_stdio(printer: Printer) -> int:
-    from holdfast.acp.rpc.stdio import standard_streams
-    from holdfast.cli.connect import open_local
+    # Imported here, because the SDK is large and not needed for the help and for HTTP.
     from holdfast.mcp.server import build_server
     from holdfast.mcp.stdio_transport import serve
 
@@ -64,14 +64,6 @@ async def _serve_stdio(printer: Printer) -> int:
     return 0
 
 
-def _caller(holdfast: "LocalHoldfast") -> "Caller":
+def _caller(holdfast: LocalHoldfast) -> Caller:
     """Return the caller: it has the same rights as the command line."""
-    from holdfast.domain.ids import TokenId
-    from holdfast.domain.tokens import Caller, Scope
-
     return Caller(owner=holdfast.owner, scope=Scope.WRITE, token_id=TokenId(""))
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    command(app, "mcp", McpOptions, only_here=True)(mcp)

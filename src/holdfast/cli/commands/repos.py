@@ -1,7 +1,6 @@
 """`holdfast repos list|add|remove`: the repositories that agents may work in."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -9,22 +8,25 @@ import typer
 
 from holdfast.cli.command import add_group, command
 from holdfast.cli.connect import connect
-from holdfast.cli.options import LIMIT_MOST, Paging, argument, option
+from holdfast.cli.options import LIMIT, LIMIT_MOST, Cursor, Limit, argument, option
 from holdfast.cli.output import Printer
 from holdfast.cli.workspace import absolute_path
-from holdfast.domain.errors import Code, Denied
+from holdfast.domain.errors import Code, Denied, Invalid
+from holdfast.domain.queries import require_limit
 from holdfast.domain.repos import Repo
+from holdfast.wire.repo_sessions import repository_form
+
+app = typer.Typer()
+group = add_group(app, "repos")
 
 
-async def show_list(printer: Printer, options: Paging) -> None:
+@command(group, "list")
+async def show_list(printer: Printer, *, limit: Limit = LIMIT, cursor: Cursor = None) -> None:
     """List repositories by name."""
-    from holdfast.domain.queries import require_limit
-    from holdfast.wire.repo_sessions import repository_form
-
-    limit = require_limit(options.limit, most=LIMIT_MOST)
+    limit = require_limit(limit, most=LIMIT_MOST)
     async with connect(printer) as holdfast:
         every = await holdfast.repos.list(holdfast.owner)
-    rest = _after_cursor(every, options.cursor)
+    rest = _after_cursor(every, cursor)
     shown = rest[:limit]
     more = shown[-1].id if len(rest) > limit else None
     printer.listing(
@@ -37,29 +39,24 @@ async def show_list(printer: Printer, options: Paging) -> None:
         printer.remark("No repositories; register one with `holdfast repos add PATH`.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class AddOptions:
-    """A new repository."""
-
-    path: Annotated[Path, argument("PATH", "The path of a Git work tree.")]
+@command(group, "add")
+async def add(
+    printer: Printer,
+    *,
+    path: Annotated[Path, argument("PATH", "The path of a Git work tree.")],
     name: Annotated[
         str | None, option("NAME", "The repository's name; default: the name of its folder.")
-    ] = None
-
-
-async def add(printer: Printer, options: AddOptions) -> None:
+    ] = None,
+) -> None:
     """Register a Git work tree.
 
     Registering the same work tree again changes nothing.
     """
-    from holdfast.wire.repo_sessions import repository_form
-
-    path = str(absolute_path(options.path))
     async with connect(printer) as holdfast:
         # No allowed root is required here, because the local user can read the folder anyway.
         try:
             repo = await holdfast.repos.add(
-                holdfast.owner, path, name=options.name, at_terminal=True
+                holdfast.owner, str(absolute_path(path)), name=name, at_terminal=True
             )
         except Denied as error:
             root = printer.settings.load().workspace_root
@@ -70,27 +67,21 @@ async def add(printer: Printer, options: AddOptions) -> None:
     printer.done(repository_form(repo), f"Registered repository {repo.name} as {repo.id}.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class RemoveOptions:
-    """A repository by its id."""
-
-    id: Annotated[str, argument("ID", "The repository's id.")]
-
-
-async def remove(printer: Printer, options: RemoveOptions) -> None:
+@command(group, "remove")
+async def remove(
+    printer: Printer, *, id: Annotated[str, argument("ID", "The repository's id.")]
+) -> None:
     """Unregister a repository; its files are not changed.
 
     Refused while a session is bound to it.
     """
     async with connect(printer) as holdfast:
-        await holdfast.repos.remove(holdfast.owner, options.id)
-    printer.done({"removed": options.id}, f"Unregistered repository {options.id}.")
+        await holdfast.repos.remove(holdfast.owner, id)
+    printer.done({"removed": id}, f"Unregistered repository {id}.")
 
 
 def _after_cursor(every: Sequence[Repo], cursor: str | None) -> list[Repo]:
     """Return the repositories after the cursor."""
-    from holdfast.domain.errors import Code, Invalid
-
     if cursor is None:
         return list(every)
     for index, repo in enumerate(every):
@@ -99,11 +90,3 @@ def _after_cursor(every: Sequence[Repo], cursor: str | None) -> list[Repo]:
     raise Invalid(
         Code.INVALID_CURSOR, "The cursor does not belong to this listing; start without --cursor."
     )
-
-
-def register(app: typer.Typer) -> None:
-    """Add the group to the command line."""
-    group = add_group(app, "repos", "Manage the repositories agents may work in.")
-    command(group, "list", Paging)(show_list)
-    command(group, "add", AddOptions)(add)
-    command(group, "remove", RemoveOptions)(remove)

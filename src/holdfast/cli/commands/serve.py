@@ -9,6 +9,7 @@ import secrets
 import select
 import shlex
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -16,24 +17,31 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from holdfast import __version__
+from holdfast.api import LocalHoldfast
 from holdfast.cli.command import command, run_on_loop
+from holdfast.cli.commands.store import migrate_forward
+from holdfast.cli.connect import open_local
 from holdfast.cli.errors import exit_code, translate_error
 from holdfast.cli.options import flag, option
 from holdfast.cli.output import Printer
 from holdfast.cli.server_file import SERVER_FILE, ServerFile
+from holdfast.domain.ids import LOCAL_OWNER
+from holdfast.domain.tokens import Scope
+from holdfast.http import server as http_server
+from holdfast.http.app import AppOptions, create_app
+from holdfast.http.mcp_mount import McpHandler
+from holdfast.http.security import server_names
+from holdfast.http.server import Exposure, address_of, listen, url_of
+from holdfast.mcp.http_transport import McpEndpoint
+from holdfast.services.background_tasks import Background
+from holdfast.wiring import preload
 
-if TYPE_CHECKING:
-    import socket
-
-    from holdfast.api import LocalHoldfast
-    from holdfast.http.app import AppOptions
-    from holdfast.http.mcp_mount import McpHandler
-    from holdfast.http.server import Exposure
+app = typer.Typer()
 
 
 log = logging.getLogger(__name__)
@@ -188,6 +196,7 @@ class ServeOptions:
     ] = False
 
 
+@command(app, "serve", only_here=True)
 def serve(printer: Printer, options: ServeOptions) -> int:
     """Run the server.
 
@@ -199,11 +208,6 @@ def serve(printer: Printer, options: ServeOptions) -> int:
 
 def serve_http(printer: Printer, options: ServeOptions, *, is_for_mcp: bool = False) -> int:
     """Serve until stopped; for MCP, print what its clients need."""
-    from holdfast.cli.commands.store import migrate_forward
-    from holdfast.http.security import server_names
-    from holdfast.http.server import Exposure, listen
-    from holdfast.wiring import preload
-
     # Files are validated before the port is taken, and the port is taken before any turn runs.
     config = printer.settings.load()
     exposure = Exposure(
@@ -225,7 +229,7 @@ def serve_http(printer: Printer, options: ServeOptions, *, is_for_mcp: bool = Fa
         # The process to signal for a stop, even if workers do the work.
         pid = os.getpid()
 
-        def work(role: "WorkerRole") -> None:
+        def work(role: WorkerRole) -> None:
             process = ServerProcess(
                 listener, exposure, tuple(options.name or ()), pid, role, is_for_mcp
             )
@@ -238,18 +242,15 @@ def serve_http(printer: Printer, options: ServeOptions, *, is_for_mcp: bool = Fa
 class ServerProcess:
     """One process of the server: its address, role and options."""
 
-    listener: "socket.socket"
-    exposure: "Exposure"
+    listener: socket.socket
+    exposure: Exposure
     names: tuple[str, ...]
     pid: int
-    role: "WorkerRole"
+    role: WorkerRole
     is_for_mcp: bool = False
 
-    def app_options(self, mcp_handler: "McpHandler") -> "AppOptions":
+    def app_options(self, mcp_handler: McpHandler) -> AppOptions:
         """Return how the server is reached, and its MCP handler."""
-        from holdfast.http.app import AppOptions
-        from holdfast.http.server import address_of
-
         return AppOptions(
             port=self.listener.getsockname()[1],
             names=(*self.names, *address_of(self.listener)),
@@ -263,13 +264,6 @@ class ServerProcess:
 
 
 async def _serve(printer: Printer, process: ServerProcess) -> None:
-    from holdfast.cli.connect import open_local
-    from holdfast.http.app import create_app
-    from holdfast.http.server import serve as serve_http
-    from holdfast.http.server import url_of
-    from holdfast.mcp.http_transport import McpEndpoint
-    from holdfast.services.background_tasks import Background
-
     # Before the store is opened, so that a signal during opening causes an orderly stop.
     stop = _stop_event(process.role)
     async with (
@@ -294,7 +288,7 @@ async def _serve(printer: Printer, process: ServerProcess) -> None:
                 _announce(printer, server_file.form | {"sign_in": link} | more, other)
 
         try:
-            await serve_http(
+            await http_server.serve(
                 app, process.listener, ready=announce, stop=stop, exposure=process.exposure
             )
         finally:
@@ -310,7 +304,7 @@ def _freeze_garbage_collector() -> None:
     gc.freeze()
 
 
-def _stop_event(role: "WorkerRole") -> asyncio.Event:
+def _stop_event(role: WorkerRole) -> asyncio.Event:
     """Return an event that is set when the server must stop or its parent has died."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -321,10 +315,7 @@ def _stop_event(role: "WorkerRole") -> asyncio.Event:
     return stop
 
 
-async def _sign_in_link(holdfast: "LocalHoldfast") -> str:
-    from holdfast.domain.ids import LOCAL_OWNER
-    from holdfast.domain.tokens import Scope
-
+async def _sign_in_link(holdfast: LocalHoldfast) -> str:
     code = await holdfast.tokens.sign_in_code(LOCAL_OWNER, Scope.ADMIN)
     return f"/sign-in?code={code}"
 
@@ -353,8 +344,3 @@ def _announce(printer: Printer, server_file: dict[str, Any], other: dict[str, An
             f"Another server of this home folder listens on {other.get('url')}; "
             f"{SERVER_FILE} names that one while it runs."
         )
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    command(app, "serve", ServeOptions, only_here=True)(serve)

@@ -5,19 +5,23 @@ import sys
 from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import msgspec
 import typer
 
+from holdfast.api import Holdfast
 from holdfast.cli import session_export
+from holdfast.cli.chat.transcript import lines_of
 from holdfast.cli.command import add_group, command
 from holdfast.cli.connect import connect
 from holdfast.cli.errors import FINDINGS
+from holdfast.cli.json_stream import EventLines
 from holdfast.cli.options import (
     LIMIT_MOST,
     SESSION_HELP,
     Paging,
-    SessionRef,
+    SessionArgument,
     argument,
     flag,
     message_cursor,
@@ -27,274 +31,20 @@ from holdfast.cli.output import Printer, local_time, money
 from holdfast.cli.session_refs import find_session, short_ids
 from holdfast.cli.terminal import is_terminal
 from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.ids import MessageId, SessionId
+from holdfast.domain.messages import Message
+from holdfast.domain.queries import MESSAGES_MOST, Page, SessionOrder, SessionQuery, require_limit
 from holdfast.domain.sessions import Status
+from holdfast.domain.turns import Endings
+from holdfast.services.session_lifecycle import DeletePolicy
+from holdfast.services.session_views import OverviewPage, SessionOverview
+from holdfast.services.sessions import Verification
+from holdfast.wire.messages import MessageList, message_forms
+from holdfast.wire.session_actions import Compacted, Interrupted, resumed_form, verified_form
+from holdfast.wire.sessions import session_form
 
-if TYPE_CHECKING:
-    from holdfast.api import Holdfast
-    from holdfast.domain.ids import MessageId, SessionId
-    from holdfast.domain.messages import Message
-    from holdfast.domain.queries import Page
-    from holdfast.services.session_views import OverviewPage, SessionOverview
-    from holdfast.services.sessions import Verification
-
-
-@dataclass(frozen=True, kw_only=True)
-class EventsOptions(SessionRef):
-    """Which events."""
-
-    after: Annotated[int, option("N", "Only events after this one.")] = 0
-    limit: Annotated[int, option("N", "At most this many, 1 to 10,000.")] = 1_000
-    cursor: Annotated[str | None, option("CURSOR", "Continue after this page.")] = None
-    follow: Annotated[bool, flag("Wait for new events, until Ctrl-C.", "--follow", "-f")] = False
-
-
-async def show_events(printer: Printer, options: EventsOptions) -> None:
-    """Show the events of a session.
-
-    With --json, events have the same form as in `chat --json`: one document, or with --follow one
-    event per line.
-    """
-    from holdfast.cli.json_stream import EventLines
-
-    after = message_cursor(options.cursor, options.after)
-    async with connect(printer) as holdfast:
-        owner = holdfast.owner
-        session = await holdfast.sessions.get(owner, await find_session(holdfast, options.id))
-        if not options.follow:
-            page = await holdfast.events.list(owner, session.id, after=after, limit=options.limit)
-            # Events before the cursor are read too, because some lines repeat their data.
-            lines = await EventLines.behind(holdfast, session, after)
-            forms = [await lines.line(item) for item in page.items]
-            rows = [_event_row(form) for form in forms]
-            printer.listing(forms, page.next_cursor, ("NUMBER", "TIME", "TYPE", "DATA"), rows)
-            if not rows:
-                printer.remark(
-                    f"There is no event after {after}; use --follow to wait for the next."
-                )
-            return
-        lines = await EventLines.behind(holdfast, session, after)
-        async with aclosing(holdfast.follow(session.id, after=after)) as items:
-            async for item in items:
-                form = await lines.line(item)
-                if printer.is_json:
-                    printer.document(form)
-                else:
-                    printer.line("\t".join(_event_row(form)))
-                    printer.flush()
-
-
-def _event_row(form: dict[str, object]) -> tuple[str, ...]:
-    import msgspec
-
-    envelope = ("type", "timestamp", "sequenceNumber", "sessionId")
-    data = {name: value for name, value in form.items() if name not in envelope}
-    said = msgspec.json.encode(data).decode() if data else ""
-    return (str(form["sequenceNumber"]), str(form["timestamp"]), str(form["type"]), said)
-
-
-def _register_events(group: typer.Typer) -> None:
-    """Add the command to the group."""
-    command(group, "events", EventsOptions)(show_events)
-
-
-# Not `Status` itself: a person can choose only two of its values.
-class Ending(StrEnum):
-    """How a session ends."""
-
-    COMPLETED = "completed"
-    CANCELLED = "cancelled"
-
-
-async def resume(printer: Printer, options: SessionRef) -> None:
-    """Reopen a closed session.
-
-    An open session does not change. A waiting turn is run by the process that runs turns.
-    """
-    from holdfast.wire.session_actions import resumed_form
-
-    async with connect(printer) as holdfast:
-        session_id = await find_session(holdfast, options.id)
-        resumed = await holdfast.sessions.resume(holdfast.owner, session_id)
-        session = resumed.session
-        overview = await holdfast.session_views.get(holdfast.owner, session.id)
-    form = resumed_form(overview, resumed.turns_left)
-    printer.done(form, f"Session {session.id} is {session.status}.")
-    if session.turn > session.settled:
-        printer.remark(
-            "A turn is waiting: a running server runs it, or `holdfast chat --resume "
-            f"{session.id}`."
-        )
-
-
-async def interrupt(printer: Printer, options: SessionRef) -> None:
-    """Stop the running turn of a session.
-
-    The partial answer is saved, and the session stays open.
-    """
-    from holdfast.wire.session_actions import Interrupted
-    from holdfast.wire.sessions import session_form
-
-    async with connect(printer) as holdfast:
-        session_id = await find_session(holdfast, options.id)
-        done = await holdfast.sessions.interrupt(holdfast.owner, session_id)
-        form = session_form(await holdfast.session_views.get(holdfast.owner, done.session.id))
-    shown = Interrupted(session=form, interrupted=done.turn is not None, turn=done.turn)
-    printer.done(shown, f"Session {done.session.id} is {done.session.status}.")
-    if not done.is_settled:
-        printer.remark(f"Turn {done.turn} will end as soon as the store can be written.")
-
-
-async def compact(printer: Printer, options: SessionRef) -> None:
-    """Summarize everything before the last answer.
-
-    From then on the model gets the summary instead. No message is removed or changed.
-    """
-    from holdfast.wire.session_actions import Compacted
-    from holdfast.wire.sessions import session_form
-
-    async with connect(printer) as holdfast:
-        session_id = await find_session(holdfast, options.id)
-        is_folded = await holdfast.compactions.compact(holdfast.owner, session_id)
-        session = await holdfast.sessions.get(holdfast.owner, session_id)
-        form = session_form(await holdfast.session_views.get(holdfast.owner, session.id))
-    label = "has been summarized" if is_folded else "has nothing to summarize"
-    shown = Compacted(compacted=is_folded, session=form)
-    printer.done(shown, f"Session {session.id} {label}.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ForkOptions(SessionRef):
-    """Where to fork."""
-
-    at: Annotated[
-        int | None, option("N", "The message to fork at; default: the end of the last turn.")
-    ] = None
-    title: Annotated[str | None, option("TITLE", "The title of the fork.")] = None
-
-
-async def fork(printer: Printer, options: ForkOptions) -> None:
-    """Fork a session at a message."""
-    from holdfast.wire.sessions import session_form
-
-    async with connect(printer) as holdfast:
-        parent_id = await find_session(holdfast, options.id)
-        session = await holdfast.sessions.fork(
-            holdfast.owner, parent_id, at=options.at, title=options.title, is_settled=True
-        )
-        form = session_form(await holdfast.session_views.get(holdfast.owner, session.id))
-    printer.done(form, f"Created session {session.id}, a fork of {parent_id}.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class UpdateOptions(SessionRef):
-    """What to change."""
-
-    title: Annotated[str | None, option("TITLE", "The title.")] = None
-    model: Annotated[str | None, option("P:N", "The model to try first, from the next turn.")] = (
-        None
-    )
-    turn_cap: Annotated[int | None, option("N", "How many turns the session may have.")] = None
-
-
-async def update(printer: Printer, options: UpdateOptions) -> None:
-    """Change the title, the model or the turn cap of a session."""
-    from holdfast.wire.sessions import session_form
-
-    given = {"title": options.title, "model": options.model, "turn_cap": options.turn_cap}
-    changes = {name: value for name, value in given.items() if value is not None}
-    if not changes:
-        raise Invalid(Code.INVALID_INPUT, "Name a change: --title, --model or --turn-cap.")
-    async with connect(printer) as holdfast:
-        session_id = await find_session(holdfast, options.id)
-        await holdfast.sessions.update(holdfast.owner, session_id, changes)
-        form = session_form(await holdfast.session_views.get(holdfast.owner, session_id))
-    printer.done(form, f"Session {session_id} has been changed.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class CloseOptions(SessionRef):
-    """How to close."""
-
-    ending: Annotated[Ending, option(None, "The final status of the session.", "--as")] = (
-        Ending.COMPLETED
-    )
-    reason: Annotated[str | None, option("TEXT", "The reason for closing it.")] = None
-
-
-async def close(printer: Printer, options: CloseOptions) -> None:
-    """Close a session; `resume` reopens it."""
-    from holdfast.domain.sessions import Status
-    from holdfast.wire.sessions import session_form
-
-    async with connect(printer) as holdfast:
-        session_id = await find_session(holdfast, options.id)
-        session = await holdfast.sessions.close(
-            holdfast.owner,
-            session_id,
-            status=Status(options.ending),
-            reason=options.reason,
-        )
-        form = session_form(await holdfast.session_views.get(holdfast.owner, session.id))
-    printer.done(form, f"Session {session.id} is {session.status}.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeleteOptions(SessionRef):
-    """What becomes of forks."""
-
-    cascade: Annotated[bool, flag("Delete its forks too.", "--cascade")] = False
-    detach: Annotated[bool, flag("First make its forks independent.", "--detach")] = False
-    yes: Annotated[bool, flag("Do not ask for confirmation.", "--yes", "-y")] = False
-
-
-async def delete(printer: Printer, options: DeleteOptions) -> int | None:
-    """Delete a session and its messages permanently."""
-    from holdfast.services.session_lifecycle import DeletePolicy
-
-    if options.cascade and options.detach:
-        raise Invalid(Code.INVALID_INPUT, "Choose one of --cascade and --detach.")
-    policy = (
-        DeletePolicy.CASCADE
-        if options.cascade
-        else DeletePolicy.DETACH
-        if options.detach
-        else DeletePolicy.REFUSE
-    )
-    async with connect(printer) as holdfast:
-        session_id = await find_session(holdfast, options.id)
-        session = await holdfast.sessions.get(holdfast.owner, session_id)
-        if not options.yes and not _is_sure(printer, session.title or session.id):
-            printer.remark("Nothing was deleted.")
-            return 1
-        gone = await holdfast.sessions.delete(holdfast.owner, session.id, policy=policy)
-    label = "Session" if len(gone) == 1 else "Sessions"
-    printer.done({"deleted": list(gone)}, f"{label} {', '.join(gone)} deleted.")
-    return None
-
-
-def _is_sure(printer: Printer, name: str) -> bool:
-    """Ask for confirmation; without a terminal, the command itself is the confirmation."""
-    if printer.is_json or not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
-        return True
-    # On stderr, and in spite of -q: an unseen question looks like a hang.
-    printer.warn(f"Delete “{name}” and all its messages permanently? [y/N]")
-    # asyncio's handler would only record a Ctrl-C; here it must interrupt the blocking read.
-    noted = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        return sys.stdin.readline().strip().lower() in {"y", "yes"}
-    finally:
-        signal.signal(signal.SIGINT, noted)
-
-
-def _register_lifecycle(group: typer.Typer) -> None:
-    """Add the commands to the group."""
-    command(group, "resume", SessionRef)(resume)
-    command(group, "interrupt", SessionRef)(interrupt)
-    command(group, "compact", SessionRef)(compact)
-    command(group, "fork", ForkOptions)(fork)
-    command(group, "update", UpdateOptions)(update)
-    command(group, "close", CloseOptions)(close)
-    command(group, "delete", DeleteOptions)(delete)
+app = typer.Typer()
+group = add_group(app, "sessions")
 
 
 # A page may end before the notice that its last answer was interrupted.
@@ -321,10 +71,10 @@ class SessionListOptions(Paging):
         return any((self.status, self.agent, self.tag, self.query, self.cursor))
 
 
+@command(app, "chat-list")
+@command(group, "list")
 async def show_list(printer: Printer, options: SessionListOptions) -> None:
     """List sessions, most recently used first."""
-    from holdfast.wire.sessions import session_form
-
     async with connect(printer) as holdfast:
         page = await _list_page(holdfast, options)
     shown = short_ids([each.session.id for each in page.items])
@@ -340,37 +90,31 @@ async def show_list(printer: Printer, options: SessionListOptions) -> None:
         printer.remark("No sessions; start one with `holdfast chat`.")
 
 
-async def show_one(printer: Printer, options: SessionRef) -> None:
+@command(group, "show")
+async def show_one(printer: Printer, *, id: SessionArgument) -> None:
     """Show a session's state and cost."""
-    from holdfast.wire.sessions import session_form
-
     async with connect(printer) as holdfast:
-        session_id = await find_session(holdfast, options.id)
+        session_id = await find_session(holdfast, id)
         overview = await holdfast.session_views.get(holdfast.owner, session_id)
     printer.record(session_form(overview), _facts(overview))
 
 
-@dataclass(frozen=True, kw_only=True)
-class MessagesOptions(SessionRef):
-    """Which messages."""
-
-    after: Annotated[int, option("N", "Only messages after this one.")] = 0
-    limit: Annotated[int | None, option("N", "At most this many; default: all, up to 10,000.")] = (
-        None
-    )
-    cursor: Annotated[str | None, option("CURSOR", "Continue after this page.")] = None
-
-
-async def show_messages(printer: Printer, options: MessagesOptions) -> None:
+@command(group, "messages")
+async def show_messages(
+    printer: Printer,
+    *,
+    id: SessionArgument,
+    after: Annotated[int, option("N", "Only messages after this one.")] = 0,
+    limit: Annotated[
+        int | None, option("N", "At most this many; default: all, up to 10,000.")
+    ] = None,
+    cursor: Annotated[str | None, option("CURSOR", "Continue after this page.")] = None,
+) -> None:
     """Show the messages of a session, oldest first."""
-    from holdfast.cli.chat.transcript import lines_of
-    from holdfast.domain.queries import MESSAGES_MOST
-    from holdfast.wire.messages import MessageList, message_forms
-
-    after = message_cursor(options.cursor, options.after)
+    after = message_cursor(cursor, after)
     async with connect(printer) as holdfast:
-        owner, session = holdfast.owner, await find_session(holdfast, options.id)
-        limit = MESSAGES_MOST if options.limit is None else options.limit
+        owner, session = holdfast.owner, await find_session(holdfast, id)
+        limit = MESSAGES_MOST if limit is None else limit
         page = await holdfast.messages.list(owner, session, after=after, limit=limit)
         if printer.is_json:
             cut = await _interrupted(holdfast, session, page)
@@ -389,11 +133,9 @@ async def show_messages(printer: Printer, options: MessagesOptions) -> None:
 
 
 async def _interrupted(
-    holdfast: "Holdfast", session_id: "SessionId", page: "Page[Message]"
-) -> "frozenset[MessageId]":
+    holdfast: Holdfast, session_id: SessionId, page: Page[Message]
+) -> frozenset[MessageId]:
     """Return which messages of a page were cut off; reads on until the last turn's end is known."""
-    from holdfast.domain.turns import Endings
-
     endings = Endings()
     endings.add(page.items)
     cursor = page.next_cursor
@@ -406,36 +148,251 @@ async def _interrupted(
     return endings.interrupted(page.items)
 
 
-@dataclass(frozen=True, kw_only=True)
-class VerifyOptions:
-    """Which sessions to check."""
+@command(group, "events")
+async def show_events(
+    printer: Printer,
+    *,
+    id: SessionArgument,
+    after: Annotated[int, option("N", "Only events after this one.")] = 0,
+    limit: Annotated[int, option("N", "At most this many, 1 to 10,000.")] = 1_000,
+    cursor: Annotated[str | None, option("CURSOR", "Continue after this page.")] = None,
+    follow: Annotated[bool, flag("Wait for new events, until Ctrl-C.", "--follow", "-f")] = False,
+) -> None:
+    """Show the events of a session.
 
-    id: Annotated[str | None, argument("ID", f"{SESSION_HELP} Default: all sessions.")] = None
+    With --json, events have the same form as in `chat --json`: one document, or with --follow one
+    event per line.
+    """
+    after = message_cursor(cursor, after)
+    async with connect(printer) as holdfast:
+        owner = holdfast.owner
+        session = await holdfast.sessions.get(owner, await find_session(holdfast, id))
+        if not follow:
+            page = await holdfast.events.list(owner, session.id, after=after, limit=limit)
+            # Events before the cursor are read too, because some lines repeat their data.
+            lines = await EventLines.behind(holdfast, session, after)
+            forms = [await lines.line(item) for item in page.items]
+            rows = [_event_row(form) for form in forms]
+            printer.listing(forms, page.next_cursor, ("NUMBER", "TIME", "TYPE", "DATA"), rows)
+            if not rows:
+                printer.remark(
+                    f"There is no event after {after}; use --follow to wait for the next."
+                )
+            return
+        lines = await EventLines.behind(holdfast, session, after)
+        async with aclosing(holdfast.follow(session.id, after=after)) as items:
+            async for item in items:
+                form = await lines.line(item)
+                if printer.is_json:
+                    printer.document(form)
+                else:
+                    printer.line("\t".join(_event_row(form)))
+                    printer.flush()
 
 
-async def verify(printer: Printer, options: VerifyOptions) -> int:
+def _event_row(form: dict[str, object]) -> tuple[str, ...]:
+    envelope = ("type", "timestamp", "sequenceNumber", "sessionId")
+    data = {name: value for name, value in form.items() if name not in envelope}
+    said = msgspec.json.encode(data).decode() if data else ""
+    return (str(form["sequenceNumber"]), str(form["timestamp"]), str(form["type"]), said)
+
+
+# Not `Status` itself: a person can choose only two of its values.
+class Ending(StrEnum):
+    """How a session ends."""
+
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+
+
+@command(group, "resume")
+async def resume(printer: Printer, *, id: SessionArgument) -> None:
+    """Reopen a closed session.
+
+    An open session does not change. A waiting turn is run by the process that runs turns.
+    """
+    async with connect(printer) as holdfast:
+        session_id = await find_session(holdfast, id)
+        resumed = await holdfast.sessions.resume(holdfast.owner, session_id)
+        session = resumed.session
+        overview = await holdfast.session_views.get(holdfast.owner, session.id)
+    form = resumed_form(overview, resumed.turns_left)
+    printer.done(form, f"Session {session.id} is {session.status}.")
+    if session.turn > session.settled:
+        printer.remark(
+            "A turn is waiting: a running server runs it, or `holdfast chat --resume "
+            f"{session.id}`."
+        )
+
+
+@command(group, "interrupt")
+async def interrupt(printer: Printer, *, id: SessionArgument) -> None:
+    """Stop the running turn of a session.
+
+    The partial answer is saved, and the session stays open.
+    """
+    async with connect(printer) as holdfast:
+        session_id = await find_session(holdfast, id)
+        done = await holdfast.sessions.interrupt(holdfast.owner, session_id)
+        form = session_form(await holdfast.session_views.get(holdfast.owner, done.session.id))
+    shown = Interrupted(session=form, interrupted=done.turn is not None, turn=done.turn)
+    printer.done(shown, f"Session {done.session.id} is {done.session.status}.")
+    if not done.is_settled:
+        printer.remark(f"Turn {done.turn} will end as soon as the store can be written.")
+
+
+@command(group, "compact")
+async def compact(printer: Printer, *, id: SessionArgument) -> None:
+    """Summarize everything before the last answer.
+
+    From then on the model gets the summary instead. No message is removed or changed.
+    """
+    async with connect(printer) as holdfast:
+        session_id = await find_session(holdfast, id)
+        is_folded = await holdfast.compactions.compact(holdfast.owner, session_id)
+        session = await holdfast.sessions.get(holdfast.owner, session_id)
+        form = session_form(await holdfast.session_views.get(holdfast.owner, session.id))
+    label = "has been summarized" if is_folded else "has nothing to summarize"
+    shown = Compacted(compacted=is_folded, session=form)
+    printer.done(shown, f"Session {session.id} {label}.")
+
+
+@command(group, "fork")
+async def fork(
+    printer: Printer,
+    *,
+    id: SessionArgument,
+    at: Annotated[
+        int | None, option("N", "The message to fork at; default: the end of the last turn.")
+    ] = None,
+    title: Annotated[str | None, option("TITLE", "The title of the fork.")] = None,
+) -> None:
+    """Fork a session at a message."""
+    async with connect(printer) as holdfast:
+        parent_id = await find_session(holdfast, id)
+        session = await holdfast.sessions.fork(
+            holdfast.owner, parent_id, at=at, title=title, is_settled=True
+        )
+        form = session_form(await holdfast.session_views.get(holdfast.owner, session.id))
+    printer.done(form, f"Created session {session.id}, a fork of {parent_id}.")
+
+
+@command(group, "update")
+async def update(
+    printer: Printer,
+    *,
+    id: SessionArgument,
+    title: Annotated[str | None, option("TITLE", "The title.")] = None,
+    model: Annotated[
+        str | None, option("P:N", "The model to try first, from the next turn.")
+    ] = None,
+    turn_cap: Annotated[int | None, option("N", "How many turns the session may have.")] = None,
+) -> None:
+    """Change the title, the model or the turn cap of a session."""
+    given = {"title": title, "model": model, "turn_cap": turn_cap}
+    changes = {name: value for name, value in given.items() if value is not None}
+    if not changes:
+        raise Invalid(Code.INVALID_INPUT, "Name a change: --title, --model or --turn-cap.")
+    async with connect(printer) as holdfast:
+        session_id = await find_session(holdfast, id)
+        await holdfast.sessions.update(holdfast.owner, session_id, changes)
+        form = session_form(await holdfast.session_views.get(holdfast.owner, session_id))
+    printer.done(form, f"Session {session_id} has been changed.")
+
+
+@command(group, "close")
+async def close(
+    printer: Printer,
+    *,
+    id: SessionArgument,
+    ending: Annotated[
+        Ending, option(None, "The final status of the session.", "--as")
+    ] = Ending.COMPLETED,
+    reason: Annotated[str | None, option("TEXT", "The reason for closing it.")] = None,
+) -> None:
+    """Close a session; `resume` reopens it."""
+    async with connect(printer) as holdfast:
+        session_id = await find_session(holdfast, id)
+        session = await holdfast.sessions.close(
+            holdfast.owner,
+            session_id,
+            status=Status(ending),
+            reason=reason,
+        )
+        form = session_form(await holdfast.session_views.get(holdfast.owner, session.id))
+    printer.done(form, f"Session {session.id} is {session.status}.")
+
+
+@command(group, "delete")
+async def delete(
+    printer: Printer,
+    *,
+    id: SessionArgument,
+    cascade: Annotated[bool, flag("Delete its forks too.", "--cascade")] = False,
+    detach: Annotated[bool, flag("First make its forks independent.", "--detach")] = False,
+    yes: Annotated[bool, flag("Do not ask for confirmation.", "--yes", "-y")] = False,
+) -> int | None:
+    """Delete a session and its messages permanently."""
+    if cascade and detach:
+        raise Invalid(Code.INVALID_INPUT, "Choose one of --cascade and --detach.")
+    policy = (
+        DeletePolicy.CASCADE if cascade else DeletePolicy.DETACH if detach else DeletePolicy.REFUSE
+    )
+    async with connect(printer) as holdfast:
+        session_id = await find_session(holdfast, id)
+        session = await holdfast.sessions.get(holdfast.owner, session_id)
+        if not yes and not _is_sure(printer, session.title or session.id):
+            printer.remark("Nothing was deleted.")
+            return 1
+        gone = await holdfast.sessions.delete(holdfast.owner, session.id, policy=policy)
+    label = "Session" if len(gone) == 1 else "Sessions"
+    printer.done({"deleted": list(gone)}, f"{label} {', '.join(gone)} deleted.")
+    return None
+
+
+def _is_sure(printer: Printer, name: str) -> bool:
+    """Ask for confirmation; without a terminal, the command itself is the confirmation."""
+    if printer.is_json or not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
+        return True
+    # On stderr, and in spite of -q: an unseen question looks like a hang.
+    printer.warn(f"Delete “{name}” and all its messages permanently? [y/N]")
+    # asyncio's handler would only record a Ctrl-C; here it must interrupt the blocking read.
+    noted = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    finally:
+        signal.signal(signal.SIGINT, noted)
+
+
+command(app, "chat-export")(command(group, "export")(session_export.export))
+
+
+@command(group, "verify")
+async def verify(
+    printer: Printer,
+    *,
+    id: Annotated[str | None, argument("ID", f"{SESSION_HELP} Default: all sessions.")] = None,
+) -> int:
     """Verify that messages are unchanged.
 
     Every message is checked against its hash chain. Exits with 1 if a check fails.
     """
-    from holdfast.wire.session_actions import verified_form
-
     async with connect(printer) as holdfast:
-        if options.id is not None:
-            ids = [await find_session(holdfast, options.id)]
+        if id is not None:
+            ids = [await find_session(holdfast, id)]
         else:
             every = await _list_page(holdfast, SessionListOptions(all=True))
             ids = [each.session.id for each in every.items]
         checked = [await holdfast.sessions.verify(holdfast.owner, each) for each in ids]
     if printer.is_json:
         forms = [verified_form(each) for each in checked]
-        printer.document(forms[0] if options.id is not None else {"data": forms})
+        printer.document(forms[0] if id is not None else {"data": forms})
     else:
         _print_verification(printer, checked)
     return FINDINGS if any(each.faults for each in checked) else 0
 
 
-def _print_verification(printer: Printer, checked: "list[Verification]") -> None:
+def _print_verification(printer: Printer, checked: list[Verification]) -> None:
     if not checked:
         printer.remark("No sessions to check; start one with `holdfast chat`.")
         return
@@ -448,11 +405,8 @@ def _print_verification(printer: Printer, checked: "list[Verification]") -> None
     printer.line(f"{sound} ({rows} messages checked).")
 
 
-async def _list_page(holdfast: "Holdfast", options: SessionListOptions) -> "OverviewPage":
+async def _list_page(holdfast: Holdfast, options: SessionListOptions) -> OverviewPage:
     """Return the requested page, or all pages as one."""
-    from holdfast.domain.queries import SessionOrder, SessionQuery, require_limit
-    from holdfast.services.session_views import OverviewPage
-
     # The option may be a slug, but sessions refer to their agent by id.
     agent = await holdfast.agents.get(holdfast.owner, options.agent) if options.agent else None
     query = SessionQuery(
@@ -472,14 +426,14 @@ async def _list_page(holdfast: "Holdfast", options: SessionListOptions) -> "Over
     return OverviewPage(items=tuple(found), next_cursor=page.next_cursor)
 
 
-def _cost(overview: "SessionOverview") -> str:
+def _cost(overview: SessionOverview) -> str:
     spent = overview.spent
     return money(
         spent.microcents, priced=not spent.unpriced_requests, estimated=spent.is_upper_bound
     )
 
 
-def _row(overview: "SessionOverview", shown_id: str) -> tuple[str, ...]:
+def _row(overview: SessionOverview, shown_id: str) -> tuple[str, ...]:
     session = overview.session
     return (
         shown_id,
@@ -491,7 +445,7 @@ def _row(overview: "SessionOverview", shown_id: str) -> tuple[str, ...]:
     )
 
 
-def _facts(overview: "SessionOverview") -> dict[str, object]:
+def _facts(overview: SessionOverview) -> dict[str, object]:
     session, usage = overview.session, overview.spent.usage
     fork = session.forked_from
     return {
@@ -513,17 +467,3 @@ def _facts(overview: "SessionOverview") -> dict[str, object]:
         "created": local_time(session.created_at),
         "updated": local_time(session.updated_at),
     }
-
-
-def register(app: typer.Typer) -> None:
-    """Add the group, and its alias, to the command line."""
-    group = add_group(app, "sessions", "Manage sessions.")
-    command(group, "list", SessionListOptions)(show_list)
-    command(group, "show", SessionRef)(show_one)
-    command(group, "messages", MessagesOptions)(show_messages)
-    _register_events(group)
-    _register_lifecycle(group)
-    session_export.register(group)
-    command(group, "verify", VerifyOptions)(verify)
-    command(app, "chat-list", SessionListOptions)(show_list)
-    session_export.register_alone(app)

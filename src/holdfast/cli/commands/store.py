@@ -2,24 +2,48 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 import typer
+from msgspec.structs import replace
 
-from holdfast.cli.command import NoOptions, add_group, command
+from holdfast.app import STORE_NAME, store_key
+from holdfast.cli.command import add_group, command
+from holdfast.cli.errors import FINDINGS
 from holdfast.cli.options import argument, flag, option
 from holdfast.cli.output import Printer
 from holdfast.cli.workspace import absolute_path
+from holdfast.config import Config
+from holdfast.domain.errors import Code, Conflict, Denied, Invalid, NotFound
+from holdfast.domain.messages import message_record
+from holdfast.open_store import require_driver
+from holdfast.store.database_url import shown_url
+from holdfast.store.sqlite import backup as backups
+from holdfast.store.sqlite import migrate as sqlite_migrate
+from holdfast.store.sqlite.backup import back_up, clean_failures, free_name
+from holdfast.store.sqlite.checks import is_filled
+from holdfast.store.sqlite.connection import Connection, connect
+from holdfast.store.sqlite.files import (
+    exclusively,
+    private_file,
+    private_folder,
+    require_suitable,
+    unusable_path_error,
+)
+from holdfast.store.sqlite.migrate import Migration, migrations, newest, require_known, version
+from holdfast.store.sqlite.salvage import Salvaged
+from holdfast.store.sqlite.salvage import salvage as recover
+from holdfast.store.transfer import run as transfer_run
+from holdfast.store.transfer.files import from_file, into_file, require_absent, require_there
+from holdfast.store.transfer.run import CopiedTable, TransferEnd
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
     from holdfast.store.postgres.migrate import DatabaseSchema
-    from holdfast.store.sqlite.connection import Connection
-    from holdfast.store.sqlite.migrate import Migration
-    from holdfast.store.sqlite.salvage import Salvaged
-    from holdfast.store.transfer.run import CopiedTable, TransferEnd
+
+app = typer.Typer()
+group = add_group(app, "migrate")
 
 
 # Any other name is a folder, because a home is one.
@@ -27,7 +51,7 @@ _FILE: Final = ".db"
 
 
 @asynccontextmanager
-async def source_of(config: "Config") -> "AsyncIterator[TransferEnd]":
+async def source_of(config: Config) -> AsyncIterator[TransferEnd]:
     """Open the configured store for reading."""
     if config.database_url is not None:
         _require_driver()
@@ -36,9 +60,6 @@ async def source_of(config: "Config") -> "AsyncIterator[TransferEnd]":
         async with from_database(config.database_url) as database:
             yield database
         return
-    from holdfast.app import STORE_NAME, store_key
-    from holdfast.store.transfer.files import from_file, require_there
-
     path = config.home / STORE_NAME
     require_there(path)
     with from_file(path, store_key(config, path).value) as file:
@@ -46,9 +67,7 @@ async def source_of(config: "Config") -> "AsyncIterator[TransferEnd]":
 
 
 @asynccontextmanager
-async def target_of(
-    config: "Config", to: str, *, is_kept: bool
-) -> "AsyncIterator[TransferEnd | None]":
+async def target_of(config: Config, to: str, *, is_kept: bool) -> AsyncIterator[TransferEnd | None]:
     """Open a database to be filled; None for a file in a dry run."""
     if is_address(to):
         _require_another(config, to)
@@ -58,8 +77,6 @@ async def target_of(
         async with into_database(to, is_kept=is_kept) as database:
             yield database
         return
-    from holdfast.store.transfer.files import into_file
-
     path = file_of(to)
     _require_room(path)
     if not is_kept:
@@ -76,21 +93,15 @@ def is_address(to: str) -> bool:
 
 def file_of(to: str) -> Path:
     """Return the target file: itself, or the store inside a folder."""
-    from holdfast.app import STORE_NAME
-
     path = absolute_path(Path(to))
     return path if path.suffix == _FILE else path / STORE_NAME
 
 
 def _require_driver() -> None:
-    from holdfast.open_store import require_driver
-
     require_driver()
 
 
-def _require_another(config: "Config", to: str) -> None:
-    from holdfast.domain.errors import Code, Invalid
-
+def _require_another(config: Config, to: str) -> None:
     if to == config.database_url:
         raise Invalid(
             Code.INVALID_INPUT,
@@ -101,10 +112,6 @@ def _require_another(config: "Config", to: str) -> None:
 
 def _require_room(path: Path) -> None:
     """Refuse a file that exists or cannot be created; creates nothing yet."""
-    from holdfast.domain.errors import Code, Denied, Invalid
-    from holdfast.store.sqlite.files import unusable_path_error
-    from holdfast.store.transfer.files import require_absent
-
     require_absent(path)
     if not _is_home(path) and not path.parent.is_dir():
         raise Invalid(Code.NOT_A_FOLDER, f"{path.parent} is not a folder; create it first.")
@@ -113,27 +120,20 @@ def _require_room(path: Path) -> None:
 
 
 def _is_home(path: Path) -> bool:
-    from holdfast.app import STORE_NAME
-
     return path.name == STORE_NAME
 
 
-def _new_key(config: "Config", path: Path) -> bytes | None:
+def _new_key(config: Config, path: Path) -> bytes | None:
     """Return the key of a new store: a home has its own, any other file uses that of our home."""
-    from msgspec.structs import replace
-
-    from holdfast.app import store_key
-    from holdfast.store.sqlite.files import private_folder, require_suitable
-
     home = private_folder(path.parent if _is_home(path) else config.home)
     require_suitable(path.parent)
     return store_key(replace(config, home=home), path).value
 
 
-@dataclass(frozen=True, kw_only=True)
-class CopyOptions:
-    """Where to."""
-
+@command(app, "copy", only_here=True)
+async def copy(
+    printer: Printer,
+    *,
     to: Annotated[
         str,
         option(
@@ -141,79 +141,58 @@ class CopyOptions:
             "An empty database (postgresql://…), a folder for a new home, or a file.",
             show_default=False,
         ),
-    ]
+    ],
     dry_run: Annotated[
         bool, flag("Check both databases and count rows; change nothing.", "--dry-run")
-    ] = False
-
-
-async def copy(printer: Printer, options: CopyOptions) -> None:
+    ] = False,
+) -> None:
     """Copy the whole store into another database.
 
     Copies the configured store into Postgres or into a file. Writes are blocked while it runs, so
     stop all servers first. Row counts, row hashes and hash chains are verified in both databases;
     if a check fails, the target stays empty.
     """
-    from holdfast.store.transfer import run as transfer_run
 
-    def tell(each: "CopiedTable") -> None:
+    def tell(each: CopiedTable) -> None:
         printer.remark(f"{each.table}: {each.rows} rows")
 
     config = printer.settings.load()
-    is_kept = not options.dry_run
+    is_kept = not dry_run
     async with source_of(config) as source:
         await transfer_run.require_idle(source)
-        async with target_of(config, options.to, is_kept=is_kept) as target:
+        async with target_of(config, to, is_kept=is_kept) as target:
             if target is not None:
                 await transfer_run.require_empty(target)
             if is_kept and target is not None:
                 tables = await transfer_run.copy(source, target, tell)
             else:
                 tables = await transfer_run.count_rows(source)
-    _report(printer, config, options, tables)
-
-
-def _report(
-    printer: Printer, config: "Config", options: CopyOptions, tables: "list[CopiedTable]"
-) -> None:
-    from holdfast.app import STORE_NAME
-    from holdfast.store.database_url import shown_url
-
     url = config.database_url
-    target = shown_url(options.to) if is_address(options.to) else str(file_of(options.to))
+    target_name = shown_url(to) if is_address(to) else str(file_of(to))
     rows = sum(each.rows for each in tables)
     form = {
-        "from": str(config.home / STORE_NAME) if url is None else shown_url(url),
-        "to": target,
-        "dry_run": options.dry_run,
+        "from": str(_path(config)) if url is None else shown_url(url),
+        "to": target_name,
+        "dry_run": dry_run,
         "rows": rows,
         "tables": {each.table: {"rows": each.rows, "hash": each.hash} for each in tables},
     }
-    message = "would be copied to" if options.dry_run else "copied and verified in"
-    printer.done(form, f"{rows} rows of {len(tables)} tables {message} {target}.")
+    message = "would be copied to" if dry_run else "copied and verified in"
+    printer.done(form, f"{rows} rows of {len(tables)} tables {message} {target_name}.")
 
 
-def _register_copy(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    command(app, "copy", CopyOptions, only_here=True)(copy)
-
-
-def schema_of(config: "Config") -> "DatabaseSchema | None":
+def schema_of(config: Config) -> "DatabaseSchema | None":
     """Return the schema of the configured database; None if the store is a file."""
     if config.database_url is None:
         return None
-    from holdfast.open_store import require_driver
-
     require_driver()
     from holdfast.store.postgres.migrate import DatabaseSchema
 
     return DatabaseSchema(config.database_url)
 
 
-def require_sqlite(config: "Config", *, instead: str) -> None:
+def require_sqlite(config: Config, *, instead: str) -> None:
     """Refuse a file operation if the store is a database."""
-    from holdfast.domain.errors import Code, Invalid
-
     if config.database_url is not None:
         raise Invalid(
             Code.CONFIG_INVALID,
@@ -224,8 +203,6 @@ def require_sqlite(config: "Config", *, instead: str) -> None:
 
 def require_empty(schema: "DatabaseSchema", *, force: bool) -> None:
     """Refuse to downgrade a database that has rows without `force`, because rows may be lost."""
-    from holdfast.domain.errors import Code, Conflict
-
     if not force and schema.is_filled():
         raise Conflict(
             Code.STORE_NOT_EMPTY,
@@ -234,10 +211,9 @@ def require_empty(schema: "DatabaseSchema", *, force: bool) -> None:
         )
 
 
-def status(printer: Printer, _: NoOptions) -> None:
+@command(group, "status", only_here=True)
+def status(printer: Printer) -> None:
     """Show which migrations are applied."""
-    from holdfast.store.sqlite.migrate import migrations, newest
-
     found = _version(printer.settings.load())
     steps = [
         {"number": each.number, "name": each.name, "applied": each.number <= found}
@@ -253,10 +229,9 @@ def status(printer: Printer, _: NoOptions) -> None:
     printer.table(("NUMBER", "NAME", "STATE"), rows)
 
 
-def up(printer: Printer, _: NoOptions) -> None:
+@command(group, "up", only_here=True)
+def up(printer: Printer) -> None:
     """Apply all pending migrations."""
-    from holdfast.store.sqlite import migrate as sqlite_migrate
-
     config = printer.settings.load()
     if (schema := schema_of(config)) is not None:
         done, now = schema.up(), schema.version()
@@ -267,10 +242,8 @@ def up(printer: Printer, _: NoOptions) -> None:
     printer.done({"store": now, "done": _names(done)}, _summary(done, now))
 
 
-def _version(config: "Config") -> int:
+def _version(config: Config) -> int:
     """Return the schema version of a store; 0 if there is none."""
-    from holdfast.store.sqlite.migrate import version
-
     if (schema := schema_of(config)) is not None:
         return schema.version()
     if not _path(config).exists():
@@ -279,10 +252,8 @@ def _version(config: "Config") -> int:
         return version(connection)
 
 
-def migrate_forward(config: "Config") -> list[str]:
+def migrate_forward(config: Config) -> list[str]:
     """Migrate an existing store to this version, and return the applied migrations."""
-    from holdfast.store.sqlite import migrate as sqlite_migrate
-
     if (schema := schema_of(config)) is not None:
         return _names(schema.up())
     if not _path(config).exists():
@@ -291,34 +262,28 @@ def migrate_forward(config: "Config") -> list[str]:
         return _names(sqlite_migrate.up(connection))
 
 
-@dataclass(frozen=True, kw_only=True)
-class DownOptions:
-    """How far down."""
-
-    to: Annotated[int | None, option("N", "The last migration to keep; 0 reverts all.")] = None
-    steps: Annotated[int | None, option("N", "Revert this many migrations.")] = None
+@command(group, "down", only_here=True)
+def down(
+    printer: Printer,
+    *,
+    to: Annotated[int | None, option("N", "The last migration to keep; 0 reverts all.")] = None,
+    steps: Annotated[int | None, option("N", "Revert this many migrations.")] = None,
     force: Annotated[
         bool, flag("Revert even if data is lost; a backup is written first.", "--force")
-    ] = False
-
-
-def down(printer: Printer, options: DownOptions) -> None:
+    ] = False,
+) -> None:
     """Revert migrations.
 
     Data added by these migrations is lost, so a store with data requires --force, and is backed up
     first.
     """
-    from holdfast.domain.errors import Code, NotFound
-    from holdfast.store.sqlite import migrate as sqlite_migrate
-    from holdfast.store.sqlite.files import exclusively
-
     config = printer.settings.load()
     # Validated before the store is opened: a wrong number must not cost a backup or a row.
-    last = _last_to_keep(config, options)
+    last = _last_to_keep(config, to, steps)
     if (schema := schema_of(config)) is not None:
         sqlite_migrate.require_not_above(schema.version(), last)
         if schema.version() > last:
-            require_empty(schema, force=options.force)
+            require_empty(schema, force=force)
         done, now = schema.down(last), schema.version()
         printer.done({"store": now, "done": _names(done), "kept": None}, _summary(done, now))
         return
@@ -331,7 +296,7 @@ def down(printer: Printer, options: DownOptions) -> None:
     with _connect(config) as connection:
         sqlite_migrate.require_below(connection, last)
         changes = sqlite_migrate.version(connection) > last
-        kept = _backup_before_down(config, connection, force=options.force) if changes else None
+        kept = _backup_before_down(config, connection, force=force) if changes else None
         done = sqlite_migrate.down(connection, last)
         now = sqlite_migrate.version(connection)
     if kept is not None:
@@ -340,30 +305,22 @@ def down(printer: Printer, options: DownOptions) -> None:
     printer.done(form, _summary(done, now))
 
 
-def _last_to_keep(config: "Config", options: DownOptions) -> int:
+def _last_to_keep(config: Config, to: int | None, steps: int | None) -> int:
     """Return the number of the last migration that stays applied."""
-    from holdfast.domain.errors import Code, Invalid
-    from holdfast.store.sqlite.migrate import require_known
-
-    if (options.to is None) is (options.steps is None):
+    if (to is None) is (steps is None):
         raise Invalid(Code.INVALID_INPUT, "Choose one of --to N and --steps N.")
-    if options.to is not None:
-        require_known(options.to)
-        return options.to
-    steps, applied = options.steps or 0, _version(config)
-    if not 1 <= steps <= applied:
+    if to is not None:
+        require_known(to)
+        return to
+    applied = _version(config)
+    if steps is None or not 1 <= steps <= applied:
         message = f"--steps must be 1 to {applied}, the number of applied migrations."
         raise Invalid(Code.INVALID_INPUT, message, {"field": "--steps"})
     return applied - steps
 
 
-def _backup_before_down(config: "Config", connection: "Connection", *, force: bool) -> Path | None:
+def _backup_before_down(config: Config, connection: Connection, *, force: bool) -> Path | None:
     """Back up a store that has data, if `force` allows losing the data."""
-    from holdfast.app import store_key
-    from holdfast.domain.errors import Code, Conflict
-    from holdfast.store.sqlite.backup import back_up, free_name
-    from holdfast.store.sqlite.checks import is_filled
-
     if not is_filled(connection):
         return None
     if not force:
@@ -376,77 +333,66 @@ def _backup_before_down(config: "Config", connection: "Connection", *, force: bo
     return back_up(path, store_key(config, path).value, free_name(path, "down"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class BackupOptions:
-    """Where to."""
-
-    file: Annotated[Path, argument("FILE", "The file to write.")]
-    force: Annotated[bool, flag("Replace the file if it exists.", "--force")] = False
-
-
-def backup(printer: Printer, options: BackupOptions) -> None:
+@command(app, "backup", only_here=True)
+def backup(
+    printer: Printer,
+    *,
+    file: Annotated[Path, argument("FILE", "The file to write.")],
+    force: Annotated[bool, flag("Replace the file if it exists.", "--force")] = False,
+) -> None:
     """Back up the whole store to a file.
 
     The backup is consistent even while the store is in use. It is encrypted with the key of the
     store, which is not included: back up the key too.
     """
-    from holdfast.app import store_key
-    from holdfast.store.sqlite.backup import back_up
-
     config = printer.settings.load()
     require_sqlite(config, instead="pg_dump, or the backups of your Postgres server")
-    target = absolute_path(options.file)
+    target = absolute_path(file)
     path = _path(config)
     # Only if a store exists, because for a new one a key would be created.
     key = store_key(config, path).value if path.exists() else None
-    back_up(path, key, target, force=options.force)
+    back_up(path, key, target, force=force)
     size = target.stat().st_size
     printer.done({"file": str(target), "bytes": size}, f"Wrote {target} ({size} bytes).")
 
 
-@dataclass(frozen=True, kw_only=True)
-class RestoreOptions:
-    """Where from."""
-
-    file: Annotated[Path, argument("FILE", "A file written by `backup`.")]
+@command(app, "restore", only_here=True)
+def restore(
+    printer: Printer,
+    *,
+    file: Annotated[Path, argument("FILE", "A file written by `backup`.")],
     plain: Annotated[
         bool, flag("Allow replacing an encrypted store with an unencrypted backup.", "--plain")
-    ] = False
-
-
-def restore(printer: Printer, options: RestoreOptions) -> None:
+    ] = False,
+) -> None:
     """Replace the store with a backup.
 
     The previous store is renamed and kept. Refused while another process has the store open, if the
     backup fails verification, or if the backup is not encrypted but the store is.
     """
-    from holdfast.app import store_key
-    from holdfast.store.sqlite import backup as backups
-    from holdfast.store.sqlite.files import private_folder, require_suitable
-
     config = printer.settings.load()
     require_sqlite(config, instead="pg_restore, or the backups of your Postgres server")
-    source = absolute_path(options.file)
+    source = absolute_path(file)
     # Before the key is read: a missing file would be treated as a new store.
     backups.require_file(source)
     store = _path(config)
     # A new store would be encrypted; restoring a backup must not silently change that.
-    if not options.plain and not store.exists() and config.encryption != "off":
+    if not plain and not store.exists() and config.encryption != "off":
         backups.require_sealed(source)
     require_suitable(private_folder(config.home))
     key = store_key(config, source)
-    kept = backups.restore(source, key.value, store, plain=options.plain)
+    kept = backups.restore(source, key.value, store, plain=plain)
     message = f"Restored the store from {source}."
     if kept is not None:
         message += f" The previous store is kept as {kept}."
     printer.done({"file": str(source), "kept": str(kept) if kept else None}, message)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SalvageOptions:
-    """Where to."""
-
-    file: Annotated[Path, argument("FILE", "The file to write, for `restore`.")]
+@command(app, "salvage", only_here=True)
+def salvage(
+    printer: Printer,
+    *,
+    file: Annotated[Path, argument("FILE", "The file to write, for `restore`.")],
     messages: Annotated[
         Path | None,
         option(
@@ -455,30 +401,23 @@ class SalvageOptions:
             "lines; not encrypted.",
             show_default=False,
         ),
-    ] = None
-    force: Annotated[bool, flag("Replace the file if it exists.", "--force")] = False
-
-
-def salvage(printer: Printer, options: SalvageOptions) -> int:
+    ] = None,
+    force: Annotated[bool, flag("Replace the file if it exists.", "--force")] = False,
+) -> int:
     """Recover a store with a damaged log.
 
     Writes all intact data to a file for `restore`, and lists what is lost. The store is not
     changed. Refused while another process has the store open. Exits with 1 if data is lost.
     """
-    from holdfast.app import store_key
-    from holdfast.cli.errors import FINDINGS
-    from holdfast.domain.errors import Code, Conflict, NotFound
-    from holdfast.store.sqlite.salvage import salvage as recover
-
     config = printer.settings.load()
     require_sqlite(config, instead="the backups of your Postgres server")
-    path, target = _path(config), absolute_path(options.file)
+    path, target = _path(config), absolute_path(file)
     if not path.exists():
         raise NotFound(Code.NOT_A_FILE, f"There is no store at {path} yet.")
-    apart = absolute_path(options.messages) if options.messages is not None else None
+    apart = absolute_path(messages) if messages is not None else None
     if apart is not None and apart.exists():
         raise Conflict(Code.FILE_EXISTS, f"{apart} exists; choose another name.")
-    done = recover(path, store_key(config, path).value, target, force=options.force)
+    done = recover(path, store_key(config, path).value, target, force=force)
     if apart is not None:
         _write_messages(apart, done)
     form = {
@@ -518,33 +457,21 @@ def _salvage_report(form: dict[str, Any]) -> str:
     return "\n".join([*lines, f"Run `holdfast restore {form['file']}` to use it."])
 
 
-def _write_messages(path: Path, done: "Salvaged") -> None:
+def _write_messages(path: Path, done: Salvaged) -> None:
     """Write messages as JSON lines into a private file."""
-    import msgspec
-
-    from holdfast.domain.messages import message_record
-    from holdfast.store.sqlite.backup import clean_failures
-    from holdfast.store.sqlite.files import private_file
-
     with clean_failures(path):
         private_file(path)
         lines = [msgspec.json.encode(message_record(each)) for each in done.apart]
         path.write_bytes(b"".join(line + b"\n" for line in lines))
 
 
-def _path(config: "Config") -> Path:
-    from holdfast.app import STORE_NAME
-
+def _path(config: Config) -> Path:
     return config.home / STORE_NAME
 
 
 @contextmanager
-def _connect(config: "Config") -> Iterator["Connection"]:
+def _connect(config: Config) -> Iterator[Connection]:
     """Open the store's file, whatever its schema version is."""
-    from holdfast.app import store_key
-    from holdfast.store.sqlite.connection import connect
-    from holdfast.store.sqlite.files import private_file, private_folder
-
     path = private_folder(config.home) / _path(config).name
     key = store_key(config, path)
     # After the key is read, so that a missing key leaves no empty store behind.
@@ -556,24 +483,12 @@ def _connect(config: "Config") -> Iterator["Connection"]:
         connection.close()
 
 
-def _names(done: "list[Migration]") -> list[str]:
+def _names(done: list[Migration]) -> list[str]:
     return [f"{each.number:04d}_{each.name}" for each in done]
 
 
-def _summary(done: "list[Migration]", now: int) -> str:
+def _summary(done: list[Migration], now: int) -> str:
     if not done:
         return f"The store has schema {now}; nothing to do."
     verb = "made" if done[-1].number == now else "reverted"
     return f"The store has schema {now}; {verb}: {', '.join(_names(done))}."
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    group = add_group(app, "migrate", "Show and change the schema of the store.")
-    command(group, "status", NoOptions, only_here=True)(status)
-    command(group, "up", NoOptions, only_here=True)(up)
-    command(group, "down", DownOptions, only_here=True)(down)
-    command(app, "backup", BackupOptions, only_here=True)(backup)
-    command(app, "restore", RestoreOptions, only_here=True)(restore)
-    _register_copy(app)
-    command(app, "salvage", SalvageOptions, only_here=True)(salvage)

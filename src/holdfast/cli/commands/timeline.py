@@ -3,26 +3,28 @@
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
+from holdfast.api import Holdfast
 from holdfast.cli.command import command
-from holdfast.cli.commands.history import LIMIT, DateOptions, parse_choice
+from holdfast.cli.commands.history import LIMIT, End, Start, parse_choice, require_dates
 from holdfast.cli.connect import connect
-from holdfast.cli.options import argument, option
+from holdfast.cli.options import Cursor, argument, option
 from holdfast.cli.output import Printer
 from holdfast.cli.session_refs import session_titles
 from holdfast.cli.terminal import is_terminal
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.text import one_line
+from holdfast.observations.as_of import parse_window
+from holdfast.observations.queries import HistoryQuery, TimelinePage, TimelineQuery
+from holdfast.observations.timeline import EventType, TimelineEvent, events_of
+from holdfast.observations.timeline import timeline as in_order
+from holdfast.wire.observations import timeline_list
 
-if TYPE_CHECKING:
-    from holdfast.api import Holdfast
-    from holdfast.observations.queries import TimelinePage
-    from holdfast.observations.timeline import EventType, TimelineEvent
+app = typer.Typer()
 
 
 PAGE: Final = 100
@@ -39,10 +41,12 @@ SYMBOLS: Final = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class TimelineOptions(DateOptions):
-    """Whose events, and which."""
-
+@command(app, "timeline")
+async def timeline(
+    printer: Printer,
+    *,
+    start: Start = None,
+    end: End = None,
     entity_id: Annotated[
         str | None,
         argument(
@@ -50,33 +54,34 @@ class TimelineOptions(DateOptions):
             "The id of an entity, its alias, or the id that outcomes refer to. Default: "
             "all sessions.",
         ),
-    ] = None
+    ] = None,
     types: Annotated[
         list[str] | None,
         option("TYPE", f"Only these events; repeatable: {', '.join(SYMBOLS)}.", "--type"),
-    ] = None
+    ] = None,
     limit: Annotated[
         int, option("N", "At most this many events, 1 to 500; without an id, this many sessions.")
-    ] = LIMIT
-    cursor: Annotated[str | None, option("CURSOR", "Continue after this page.")] = None
-
-
-async def timeline(printer: Printer, options: TimelineOptions) -> None:
+    ] = LIMIT,
+    cursor: Cursor = None,
+) -> None:
     """Show a timeline by day.
 
     Times are printed in the local time zone. A date or time without an offset is in UTC.
     """
-    from holdfast.observations.timeline import EventType
-    from holdfast.wire.observations import timeline_list
-
-    types = tuple(parse_choice(each, EventType, "--type") for each in options.types or ())
-    options.require_dates()
+    kinds = tuple(parse_choice(each, EventType, "--type") for each in types or ())
+    require_dates(start, end)
+    if entity_id is None and cursor is not None:
+        text = "--cursor requires an id; for all sessions use --to DATE."
+        raise Invalid(Code.INVALID_INPUT, text, {"field": "--cursor"})
+    query = TimelineQuery(start_date=start, end_date=end, event_types=kinds, limit=limit)
     async with connect(printer) as holdfast:
-        if options.entity_id is None:
-            page, is_cut = await _sessions_timeline(holdfast, options, types)
+        if entity_id is None:
+            page, is_cut = await _sessions_timeline(holdfast, query)
         else:
             page, is_cut = (
-                await _entity_timeline(holdfast, options.entity_id, options, types),
+                await holdfast.observations.timeline(
+                    holdfast.owner, entity_id, query, cursor=cursor
+                ),
                 False,
             )
         known = () if printer.is_json else (event.session_id for event in page.events)
@@ -95,58 +100,28 @@ async def timeline(printer: Printer, options: TimelineOptions) -> None:
         )
 
 
-async def _entity_timeline(
-    holdfast: "Holdfast", entity_id: str, options: TimelineOptions, types: "tuple[EventType, ...]"
-) -> "TimelinePage":
-    from holdfast.observations.queries import TimelineQuery
-
-    query = TimelineQuery(
-        start_date=options.start, end_date=options.end, event_types=types, limit=options.limit
-    )
-    return await holdfast.observations.timeline(
-        holdfast.owner, entity_id, query, cursor=options.cursor
-    )
-
-
-async def _sessions_timeline(
-    holdfast: "Holdfast", options: TimelineOptions, types: "tuple[EventType, ...]"
-) -> "tuple[TimelinePage, bool]":
+async def _sessions_timeline(holdfast: Holdfast, query: TimelineQuery) -> tuple[TimelinePage, bool]:
     """Return the events of the newest sessions that have any, and whether there are older ones."""
-    from holdfast.observations.as_of import parse_window
-    from holdfast.observations.queries import HistoryQuery, TimelinePage, TimelineQuery
-    from holdfast.observations.timeline import events_of
-    from holdfast.observations.timeline import timeline as in_order
-
-    if options.cursor is not None:
-        text = "--cursor requires an id; for all sessions use --to DATE."
-        raise Invalid(Code.INVALID_INPUT, text, {"field": "--cursor"})
-    # Validated in the same way as with an id.
-    most = TimelineQuery(limit=options.limit).limit
-    stretch = parse_window(options.start, options.end)
+    window = parse_window(query.start_date, query.end_date)
     found: list[TimelineEvent] = []
-    sessions, cursor = 0, None
-    while True:
+    sessions, cursor, is_cut = 0, None, False
+    while not is_cut:
         page = await holdfast.observations.query(
             holdfast.owner, HistoryQuery(limit=PAGE), cursor=cursor
         )
         for entity in page.items:
-            events = in_order(events_of(entity), window=stretch, event_types=types)
-            if events and sessions == most:
-                return _page(TimelinePage, in_order(found)), True
+            events = in_order(events_of(entity), window=window, event_types=query.event_types)
+            if is_cut := bool(events) and sessions == query.limit:
+                break
             found += events
             sessions += bool(events)
-        cursor = page.next_cursor
-        if cursor is None:
-            return _page(TimelinePage, in_order(found)), False
-
-
-def _page(kind: Any, events: "Sequence[TimelineEvent]") -> "TimelinePage":
-    page: TimelinePage = kind(events=tuple(events), total=len(events))
-    return page
+        if (cursor := page.next_cursor) is None:
+            break
+    return TimelinePage(events=tuple(in_order(found)), total=len(found)), is_cut
 
 
 def draw(
-    printer: Printer, events: "Iterable[TimelineEvent]", titles: Mapping[str, str] = _UNTITLED
+    printer: Printer, events: Iterable[TimelineEvent], titles: Mapping[str, str] = _UNTITLED
 ) -> None:
     """Print a line for each day and each event, cut to the terminal's width."""
     shown = list(events)
@@ -157,7 +132,7 @@ def draw(
 
 
 def lines(
-    events: "Sequence[TimelineEvent]", titles: Mapping[str, str] = _UNTITLED, *, is_plain: bool
+    events: Sequence[TimelineEvent], titles: Mapping[str, str] = _UNTITLED, *, is_plain: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield each line with its colour; with several sessions each line names its session.
 
@@ -192,8 +167,3 @@ def _fit_width(text: str, width: int) -> str:
     from rich.cells import cell_len, set_cell_size
 
     return text if cell_len(text) <= width else f"{set_cell_size(text, width - 1)}…"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    command(app, "timeline", TimelineOptions)(timeline)

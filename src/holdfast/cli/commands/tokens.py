@@ -4,55 +4,54 @@ No token is required, because a user who can open the store can do all of this a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
 
 import typer
 
 from holdfast.cli.command import add_group, command
 from holdfast.cli.connect import open_local
-from holdfast.cli.options import LIMIT_MOST, Paging, argument, flag, option
+from holdfast.cli.options import LIMIT, LIMIT_MOST, Cursor, Limit, argument, flag, option
 from holdfast.cli.output import Printer, local_time
 from holdfast.cli.server_file import read_server_file
 from holdfast.cli.session_refs import PREFIX_SHORTEST
+from holdfast.config import duration
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid, NotFound
 from holdfast.domain.ids import LOCAL_OWNER, is_uuid, require_owner
+from holdfast.domain.queries import require_limit
 from holdfast.domain.tokens import Scope, Token, TokenKind
+from holdfast.wire.scalars import format_time, format_time_or_none
 
-if TYPE_CHECKING:
-    from datetime import timedelta
+app = typer.Typer()
+group = add_group(app, "token")
 
 
 _SCOPES = "read, write, admin, each includes the previous one; or tools, to run tools as a client."
 
 
-@dataclass(frozen=True, kw_only=True)
-class TokenListOptions(Paging):
-    """Which tokens."""
-
-    owner: Annotated[str | None, option("OWNER", "Only the tokens of this owner.")] = None
-    all: Annotated[bool, flag("Include expired and revoked tokens.", "--all")] = False
-
-
-async def show_list(printer: Printer, options: TokenListOptions) -> None:
+@command(group, "list", only_here=True)
+async def show_list(
+    printer: Printer,
+    *,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
+    owner: Annotated[str | None, option("OWNER", "Only the tokens of this owner.")] = None,
+    all: Annotated[bool, flag("Include expired and revoked tokens.", "--all")] = False,
+) -> None:
     """List tokens, without their secrets.
 
     LAST USED is accurate to the hour.
     """
-    from holdfast.domain.queries import require_limit
-
-    limit = require_limit(options.limit, most=LIMIT_MOST)
+    limit = require_limit(limit, most=LIMIT_MOST)
     async with open_local(printer) as holdfast:
         every = await holdfast.tokens.list_all()
     now = datetime.now(UTC)
     found = [
         each
         for each in every
-        if (options.owner is None or each.owner == options.owner)
-        and (options.all or each.is_live(now))
+        if (owner is None or each.owner == owner) and (all or each.is_live(now))
     ]
-    rest = [each for each in found if options.cursor is None or each.id > options.cursor]
+    rest = [each for each in found if cursor is None or each.id > cursor]
     shown = rest[:limit]
     printer.listing(
         [token_form(each) for each in shown],
@@ -64,12 +63,12 @@ async def show_list(printer: Printer, options: TokenListOptions) -> None:
         printer.remark("No tokens; create one with `holdfast token create NAME`.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class TokenCreateOptions:
-    """A new token."""
-
-    name: Annotated[str, argument("NAME", "A name that says what the token is for.")]
-    scope: Annotated[Scope, option("SCOPE", f"The scope of the token: {_SCOPES}")] = Scope.WRITE
+@command(group, "create", only_here=True)
+async def create(
+    printer: Printer,
+    *,
+    name: Annotated[str, argument("NAME", "A name that says what the token is for.")],
+    scope: Annotated[Scope, option("SCOPE", f"The scope of the token: {_SCOPES}")] = Scope.WRITE,
     expires: Annotated[
         str | None,
         option(
@@ -77,44 +76,40 @@ class TokenCreateOptions:
             "The lifetime: seconds, or a number with s, m, h or d, such as 30d; default: "
             "no expiry.",
         ),
-    ] = None
+    ] = None,
     owner: Annotated[
         str, option("OWNER", "The owner it acts for; owners cannot see each other's data.")
-    ] = LOCAL_OWNER
-
-
-async def create(printer: Printer, options: TokenCreateOptions) -> None:
+    ] = LOCAL_OWNER,
+) -> None:
     """Create a token and print its secret once.
 
     Programs send it as `Authorization: Bearer SECRET`.
     """
-    owner = require_owner(options.owner)
-    life = _parse_lifetime(options.expires)
+    owner = require_owner(owner)
+    life = _parse_lifetime(expires)
     async with open_local(printer) as holdfast:
-        token, secret = await holdfast.tokens.create(owner, options.name, options.scope, life)
+        token, secret = await holdfast.tokens.create(owner, name, scope, life)
     # Alone on stdout, so that a shell can capture it.
     printer.done({**token_form(token), "secret": secret}, secret)
     printer.remark(f"This is the secret of token {token.id}; it will not be shown again.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class RevokeOptions:
-    """A token by its id."""
-
+@command(group, "revoke", only_here=True)
+async def revoke(
+    printer: Printer,
+    *,
     id: Annotated[
         str,
         argument("ID", f"The token's id, or a prefix of at least {PREFIX_SHORTEST} characters."),
-    ]
-
-
-async def revoke(printer: Printer, options: RevokeOptions) -> None:
+    ],
+) -> None:
     """Revoke a token permanently.
 
     Servers reject it within seconds and close its open streams. The local token, in the file
     `token` of the home folder, is replaced by a new one at once.
     """
     async with open_local(printer) as holdfast:
-        found = _find_token(await holdfast.tokens.list_all(), options.id)
+        found = _find_token(await holdfast.tokens.list_all(), id)
         token = await holdfast.tokens.revoke(found.owner, found.id)
         if token.kind is TokenKind.LOCAL:
             try:
@@ -126,22 +121,20 @@ async def revoke(printer: Printer, options: RevokeOptions) -> None:
     printer.done(token_form(token), f"Revoked token {token.id} ({token.name}).")
 
 
-@dataclass(frozen=True, kw_only=True)
-class LinkOptions:
-    """Who signs in."""
-
-    scope: Annotated[Scope, option("SCOPE", f"The scope of the browser session: {_SCOPES}")] = (
-        Scope.ADMIN
-    )
-    owner: Annotated[str, option("OWNER", "The owner the browser acts for.")] = LOCAL_OWNER
-
-
-async def link(printer: Printer, options: LinkOptions) -> None:
+@command(group, "link", only_here=True)
+async def link(
+    printer: Printer,
+    *,
+    scope: Annotated[
+        Scope, option("SCOPE", f"The scope of the browser session: {_SCOPES}")
+    ] = Scope.ADMIN,
+    owner: Annotated[str, option("OWNER", "The owner the browser acts for.")] = LOCAL_OWNER,
+) -> None:
     """Print a sign-in link for a browser.
 
     The server must be running. The link works once, within ten minutes.
     """
-    owner = require_owner(options.owner)
+    owner = require_owner(owner)
     url = (read_server_file(printer.settings.load().home) or {}).get("url")
     if not isinstance(url, str):
         raise Conflict(
@@ -149,15 +142,13 @@ async def link(printer: Printer, options: LinkOptions) -> None:
             "No server is running for this home folder; start one with `holdfast serve`.",
         )
     async with open_local(printer) as holdfast:
-        code = await holdfast.tokens.sign_in_code(owner, options.scope)
+        code = await holdfast.tokens.sign_in_code(owner, scope)
     found = f"{url}/sign-in?code={code}"
     printer.done({"url": found}, found)
 
 
 def token_form(token: Token) -> dict[str, Any]:
     """Return a token without its secret."""
-    from holdfast.wire.scalars import format_time, format_time_or_none
-
     return {
         "id": token.id,
         "owner": token.owner,
@@ -200,19 +191,8 @@ def _find_token(every: Sequence[Token], text: str) -> Token:
     return found[0]
 
 
-def _parse_lifetime(text: str | None) -> "timedelta | None":
-    from holdfast.config import duration
-
+def _parse_lifetime(text: str | None) -> timedelta | None:
     try:
         return None if text is None else duration(text)
     except ValueError as error:
         raise Invalid(Code.INVALID_INPUT, f"--expires {error}.", {"field": "--expires"}) from None
-
-
-def register(app: typer.Typer) -> None:
-    """Add the group to the command line."""
-    group = add_group(app, "token", "Manage access tokens of the server.")
-    command(group, "list", TokenListOptions, only_here=True)(show_list)
-    command(group, "create", TokenCreateOptions, only_here=True)(create)
-    command(group, "revoke", RevokeOptions, only_here=True)(revoke)
-    command(group, "link", LinkOptions, only_here=True)(link)
