@@ -85,7 +85,7 @@ async def _resolved(house: Holdfast, resolver: Resolver) -> float:
         merged = await resolver.merged(tx, known)
         assert merged.fold.entity().observation_count >= LONG
         taken = 1000 * (time.perf_counter() - started)
-        resolver.folds.put((subject.entity_id, False), merged)
+        resolver.folds.put(subject.entity_id, merged)
         return taken
 
     return await house.store.read(look)

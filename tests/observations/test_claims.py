@@ -1,30 +1,23 @@
 """Observations: how they and their entities are named, and what their kind weighs."""
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from holdfast.domain.errors import Invalid
-from holdfast.domain.ids import LOCAL_OWNER, Owner
-from holdfast.domain.time import milliseconds
+from holdfast.domain.ids import Owner
 from holdfast.observations.claims import (
-    ClaimOrigin,
     accept_payload,
-    build_observation,
     require_idempotency_key,
 )
 from holdfast.observations.model import (
-    PRIORITIES,
     EntityType,
-    Observation,
-    ObservationKind,
     Subject,
     is_entity_id,
     observation_id,
 )
 from tests.marks import each_case
-from tests.observations.claims import AT, MINIMAL, SESSION, SUBJECT, a_claim
+from tests.observations.claims import MINIMAL, SESSION, SUBJECT, a_claim
 
 
 @each_case(
@@ -72,63 +65,6 @@ def test_an_observation_has_the_id_of_its_number_and_content(ordinal: int, id_: 
     assert a_claim(ordinal).id == id_
 
 
-def test_an_observation_is_what_was_accepted_with_where_it_comes_from() -> None:
-    told = accept_payload(SESSION, dict(MINIMAL))
-    origin = ClaimOrigin(kind=ObservationKind.IMPORT, source="file", idempotency_key="once")
-    created = AT + timedelta(microseconds=999)
-    seen = AT - timedelta(days=1) + timedelta(microseconds=1)
-
-    found = build_observation(
-        LOCAL_OWNER, told, origin, ordinal=3, created_ms=milliseconds(created), observed_at=seen
-    )
-
-    assert found == Observation(
-        id=observation_id(SUBJECT, 3, told.content_hash),
-        subject=SUBJECT,
-        entity_id=SUBJECT.entity_id,
-        ordinal=3,
-        fields=dict(MINIMAL),
-        content_hash=told.content_hash,
-        kind=ObservationKind.IMPORT,
-        source="file",
-        observed_ms=milliseconds(AT - timedelta(days=1)),
-        created_ms=milliseconds(AT),
-        idempotency_key="once",
-    )
-    assert found.place == (milliseconds(AT - timedelta(days=1)), 3)
-
-
-def test_what_is_not_imported_was_observed_when_it_was_written() -> None:
-    told = accept_payload(SESSION, dict(MINIMAL))
-
-    found = build_observation(
-        LOCAL_OWNER,
-        told,
-        ClaimOrigin(kind=ObservationKind.SUBMIT),
-        ordinal=1,
-        created_ms=milliseconds(AT),
-    )
-
-    assert (found.observed_at, found.created_at) == (AT, AT)
-
-
-def test_every_kind_has_its_weight() -> None:
-    assert {kind.value: weight for kind, weight in PRIORITIES.items()} == {
-        "submit": 100,
-        "import": 50,
-        "correction": 1000,
-        "deletion": 1000,
-        "restoration": 1000,
-    }
-    assert set(PRIORITIES) == set(ObservationKind)
-    assert a_claim(kind=ObservationKind.IMPORT).priority == 50
-
-
-@each_case("text", ["ent_", "ent_31ED4722E1F7FFA6EA9A9ED8", "FU-061", "ent_" + "0" * 25])
-def test_other_texts_are_no_ids_of_entities(text: str) -> None:
-    assert not is_entity_id(text)
-
-
 @each_case(
     ("key", "expected"),
     [
@@ -144,10 +80,3 @@ def test_an_idempotency_key_has_one_to_two_hundred_characters(key: Any, expected
 
     assert refused.value.details["expected"] == expected
     assert require_idempotency_key("x" * 200) == "x" * 200
-
-
-def test_an_origin_is_checked_as_it_is_made() -> None:
-    with pytest.raises(Invalid):
-        ClaimOrigin(kind=ObservationKind.SUBMIT, source="x" * 201)
-    with pytest.raises(Invalid):
-        ClaimOrigin(kind=ObservationKind.SUBMIT, idempotency_key="")

@@ -14,7 +14,7 @@ from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import NotFound
 from holdfast.domain.events import SessionObserved, TurnEnded
 from holdfast.domain.ids import CallId, SessionId
-from holdfast.domain.messages import Role, Text, ToolCall
+from holdfast.domain.messages import Role, ToolCall
 from holdfast.domain.time import format_iso8601, milliseconds, truncate_to_ms
 from holdfast.observations.model import Subject
 from holdfast.observations.queries import Action, Correction, TimelineQuery
@@ -242,25 +242,6 @@ async def test_a_journal_is_cut_at_a_moment(quiet: Holdfast, clock: SettableCloc
     assert (await seen(at_ingested=told(clock))) == (await seen())
 
 
-async def test_an_ending_and_a_claim_of_it_are_ordered_by_time(
-    quiet: Holdfast, clock: SettableClock
-) -> None:
-    session = await quiet.open()
-    clock.advance(minutes=1)
-    early = a_payload(session_id=session.id, ended_at="2026-06-01T00:00:00Z")
-    await quiet.observations.submit(quiet.owner, early)
-    clock.advance(minutes=1)
-    await quiet.sessions.close(quiet.owner, session.id)
-    ours = (await quiet.observations.show(quiet.owner, session.id)).entity.snapshot["ended_at"]
-    closed = told(clock)
-    clock.advance(minutes=1)
-    late = a_payload(session_id=session.id, ended_at="2026-07-01T00:00:00Z")
-    await quiet.observations.submit(quiet.owner, late)
-    theirs = (await quiet.observations.show(quiet.owner, session.id)).entity.snapshot["ended_at"]
-
-    assert (ours, theirs) == (closed, "2026-07-01T00:00:00Z")
-
-
 async def test_an_id_of_an_entity_leads_to_a_session_of_ours(quiet: Holdfast) -> None:
     for _ in range(3):
         session = await quiet.open()
@@ -272,44 +253,6 @@ async def test_an_id_of_an_entity_leads_to_a_session_of_ours(quiet: Holdfast) ->
     assert [each.session_id for each in page.events] == [session.id]
     foreign = Subject("ada", SESSION, session.id).entity_id
     assert (await quiet.observations.timeline(quiet.owner, foreign)).total == 0
-
-
-async def test_a_fork_tells_what_it_did_itself(quiet: Holdfast, clock: SettableClock) -> None:
-    session = await quiet.open()
-    note = MessageDraft(role=Role.SYSTEM, parts=(Text(text="a note"),))
-    await quiet.messages.record(quiet.owner, session.id, note)
-    clock.advance(minutes=1)
-    fork = await quiet.sessions.fork(quiet.owner, session.id)
-
-    entity = (await quiet.observations.show(quiet.owner, fork.id)).entity
-    assert [each["type"] for each in entity.snapshot["actions"]] == ["session_opened"]
-    assert entity.snapshot["started_at"] == told(clock)
-
-
-async def test_a_transcript_that_was_brought_is_a_journal_too(
-    quiet: Holdfast, clock: SettableClock
-) -> None:
-    session = await quiet.open()
-    checkpoint = {"name": "half way", "state": {"done": 1}}
-    rows = (
-        (Role.TOOL_CALL, ToolCall(id=CallId("c1"), name="post", arguments={"line": "x"})),
-        (Role.TOOL_RESULT, a_tool_result(call_id="c1", name="post")),
-        (Role.TOOL_CALL, ToolCall(id=CallId("c2"), name="checkpoint", arguments=checkpoint)),
-        (Role.TOOL_RESULT, a_tool_result(call_id="c2", name="checkpoint")),
-    )
-    for role, part in rows:
-        clock.advance(seconds=1)
-        draft = MessageDraft(role=role, parts=(part,))
-        await quiet.messages.record(quiet.owner, session.id, draft)
-
-    entity = (await quiet.observations.show(quiet.owner, session.id)).entity
-    assert [(each["type"], each["result"]) for each in entity.snapshot["actions"]] == [
-        ("session_opened", "success"),
-        ("post", "success"),
-        ("checkpoint", "success"),
-    ]
-    assert [each["state"] for each in entity.snapshot["checkpoints"]] == [{"done": 1}]
-    assert (entity.hosted, entity.provenance["actions"]) == (True, (f"journal:{session.id}",))
 
 
 async def did(house: Holdfast, session: SessionId, call_id: str) -> None:

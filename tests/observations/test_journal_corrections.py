@@ -11,8 +11,8 @@ from holdfast.domain.messages import Message, Role
 from holdfast.domain.time import microseconds, milliseconds
 from holdfast.observations.as_of import EVERYTHING, AsOf
 from holdfast.observations.claims import ValidPayload, accept_correction, accept_payload
-from holdfast.observations.journal import JournalView, claim_of
-from holdfast.observations.merge import Fold, resolve
+from holdfast.observations.journal import JournalView
+from holdfast.observations.merge import resolve
 from holdfast.observations.model import Observation, ObservationKind
 from tests.builders import (
     SESSION_ID,
@@ -129,7 +129,7 @@ CLAIMS = st.lists(st.tuples(st.booleans(), st.integers(0, 5), LISTS), max_size=5
 
 
 @given(CLAIMS, st.lists(st.integers(0, 5), max_size=4), st.randoms())
-def test_order_and_carrying_on_do_not_matter_beside_a_journal(
+def test_order_does_not_matter_beside_a_journal(
     told: list[tuple[bool, int, Any]], minutes: list[int], chance: Any
 ) -> None:
     journal = a_journal(*minutes)
@@ -141,15 +141,5 @@ def test_order_and_carrying_on_do_not_matter_beside_a_journal(
     ]
     whole = bytes_of(resolve(journal.subject, claims, journal=journal))
     chance.shuffle(claims)
-    ordered = sorted(claims, key=lambda each: each.place)
-
-    fold = Fold(journal.subject, claim_of(journal))
-    for number, each in enumerate(ordered):
-        if not fold.follows(each):
-            fold = Fold(journal.subject, claim_of(journal), ordered)
-            for earlier in ordered[:number]:
-                fold.add(earlier)
-        fold.add(each)
 
     assert bytes_of(resolve(journal.subject, claims, journal=journal)) == whole
-    assert bytes_of(fold.entity()) == whole

@@ -19,8 +19,8 @@ from holdfast.domain.messages import (
 from holdfast.domain.sessions import ForkPoint, Status
 from holdfast.domain.time import microseconds, milliseconds
 from holdfast.observations.as_of import EVERYTHING, AsOf
-from holdfast.observations.claims import accept_correction, accept_deletion, accept_payload
-from holdfast.observations.journal import RESULTS, SETTLED, JournalView, claim_of
+from holdfast.observations.claims import accept_correction, accept_payload
+from holdfast.observations.journal import RESULTS, SETTLED, JournalView
 from holdfast.observations.merge import resolve
 from holdfast.observations.model import Entity, Observation, ObservationKind
 from tests.builders import (
@@ -286,16 +286,6 @@ def test_the_journal_is_cut_by_when_its_rows_were_written() -> None:
     ]
 
 
-def test_nothing_is_seen_before_a_session_was_opened() -> None:
-    journal = a_journal(answered(1))
-    before = AsOf(at=at(-1))
-
-    entity = shown(journal, horizon=before)
-
-    assert claim_of(journal, before) is None
-    assert (entity.snapshot, entity.last_observation_at) == ({}, None)
-
-
 def test_what_a_fork_inherits_is_not_its_history() -> None:
     journal = a_journal(
         answered(-2),
@@ -350,21 +340,3 @@ def test_an_import_does_not_outweigh_the_journal_and_a_correction_does() -> None
     assert shown(journal, imported).snapshot["duration"] == 1800
     assert shown(journal, imported).snapshot["started_at"] == "2026-01-02T03:00:00.000Z"
     assert shown(journal, imported, _at(corrected, -5)).snapshot["duration"] == 7
-
-
-def test_a_corrected_list_stands_against_the_journal() -> None:
-    journal = a_journal(answered(1))
-    right = [{"type": "noted", "result": "success"}]
-    corrected = entered(
-        accept_correction(SESSION_ID, "actions", right), 1, kind=ObservationKind.CORRECTION
-    )
-
-    assert shown(journal, corrected).snapshot["actions"] == right
-
-
-def test_history_can_be_deleted_without_the_session() -> None:
-    gone = entered(accept_deletion(SESSION_ID, is_deleted=True), 1, kind=ObservationKind.DELETION)
-
-    entity = shown(a_journal(answered(1)), gone)
-
-    assert (entity.deleted, entity.hosted, entity.snapshot) == (True, True, {})

@@ -9,7 +9,7 @@ from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import Owner
 from holdfast.domain.queries import encode_count
 from holdfast.domain.time import format_iso8601, milliseconds
-from holdfast.observations.queries import Correction, EntityOrder, History, HistoryQuery
+from holdfast.observations.queries import EntityOrder, History, HistoryQuery
 from tests.marks import demands
 from tests.observations.claims import COMPLETE, MINIMAL, UPDATE, a_payload
 from tests.stand_ins import SettableClock
@@ -101,25 +101,6 @@ async def test_history_is_shown_as_it_was_observed_and_as_it_was_known(
     assert (before.entity.last_observation_at, before.observations) == (None, ())
 
 
-async def test_a_day_is_meant_to_its_end(quiet: Holdfast, clock: SettableClock) -> None:
-    await submitted(quiet, MINIMAL)
-    day = told(clock)[:10]
-
-    then = await quiet.observations.show(quiet.owner, "abc123", at=day)
-
-    assert then.observations_total == 1
-
-
-@pytest.mark.parametrize("when", [{"at": "soon"}, {"at_ingested": "24:00"}])
-async def test_a_time_that_is_none_is_refused_before_anything_is_read(
-    quiet: Holdfast, when: dict[str, str]
-) -> None:
-    with pytest.raises(Invalid) as caught:
-        await quiet.observations.show(quiet.owner, "never", **when)
-
-    assert caught.value.code is Code.SCHEMA_VALIDATION_FAILED
-
-
 async def test_what_was_deleted_then_shows_nothing_and_what_was_not_does(
     quiet: Holdfast, clock: SettableClock
 ) -> None:
@@ -182,6 +163,10 @@ async def test_a_checkpoint_is_chosen_by_its_time_and_as_of_a_moment(
     assert await state() == {"at": late}
     assert await state(timestamp="2025-12-31T11:05:00.000+00:00") == {"at": early}
     assert await state(at=before) == {"at": early}
+    with pytest.raises(NotFound):
+        await state(timestamp="2026-01-01")
+    with pytest.raises(Invalid):
+        await state(timestamp="then")
 
 
 async def test_a_cursor_is_good_for_its_owner_and_its_session(quiet: Holdfast) -> None:
@@ -198,10 +183,10 @@ async def test_a_cursor_is_good_for_its_owner_and_its_session(quiet: Holdfast) -
         assert caught.value.code is Code.INVALID_CURSOR
 
 
-@pytest.mark.parametrize("place", [(1, "x"), (1 << 70, "1"), (1, f"{1 << 70}")])
-async def test_a_forged_cursor_is_refused(quiet: Holdfast, place: tuple[int, str]) -> None:
+@pytest.mark.parametrize("place", ["x", "", "93ff00", "92cf400000000000000001"])
+async def test_a_forged_cursor_is_refused(quiet: Holdfast, place: str) -> None:
     await submitted(quiet, MINIMAL)
-    cursor = encode_count(place, ("observations", quiet.owner, "abc123"))
+    cursor = encode_count((0, place), ("observations", quiet.owner, "abc123"))
 
     with pytest.raises(Invalid) as caught:
         await quiet.observations.list_observations(quiet.owner, "abc123", cursor=cursor)
@@ -215,18 +200,6 @@ async def test_a_session_of_ours_that_nobody_observed_has_no_claims(quiet: Holdf
     page = await quiet.observations.list_observations(quiet.owner, session.id)
 
     assert (page.items, page.total, page.next_cursor) == ((), 0, None)
-
-
-async def test_a_correction_is_seen_from_its_time_on(quiet: Holdfast, clock: SettableClock) -> None:
-    await submitted(quiet, a_payload(duration=5))
-    before = told(clock)
-    clock.advance(minutes=1)
-    right = Correction(session_id="abc123", field="duration", value=7)
-    await quiet.observations.correct(quiet.owner, right)
-
-    then = await quiet.observations.show(quiet.owner, "abc123", at_ingested=before)
-    now = await quiet.observations.show(quiet.owner, "abc123")
-    assert [each.entity.snapshot["duration"] for each in (then, now)] == [5, 7]
 
 
 async def test_whole_numbers_of_any_size_are_kept(quiet: Holdfast) -> None:

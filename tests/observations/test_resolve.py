@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from holdfast.observations.as_of import AsOf
-from holdfast.observations.merge import Fold, resolve
+from holdfast.observations.merge import Fold
 from holdfast.observations.model import Observation, ObservationKind
 from tests.marks import demands, each_case
 from tests.observations.claims import (
     AT,
     COMPLETE,
     MINIMAL,
-    SECOND_UPDATE,
     SUBJECT,
     UPDATE,
     a_claim,
@@ -94,38 +93,6 @@ def test_the_seeds_update_adds_a_checkpoint_and_loses_nothing() -> None:
     assert entity.entity_id == resolved(a_claim()).entity_id
 
 
-@demands("S3-074")
-def test_an_update_that_leaves_a_checkpoint_out_does_not_remove_it() -> None:
-    third = a_claim(3, **SECOND_UPDATE)
-
-    entity = resolved(a_claim(1, **COMPLETE), a_claim(2, **UPDATE), third)
-
-    assert entity.snapshot["actions"] == COMPLETE["actions"]
-    assert [each["name"] for each in entity.snapshot["checkpoints"]] == [
-        "spec_complete",
-        "tests_passing",
-        "committed",
-    ]
-    assert [each.get("state") for each in entity.snapshot["checkpoints"]] == [
-        *(each["state"] for each in COMPLETE["checkpoints"]),
-        None,
-    ]
-
-
-def test_a_single_value_is_the_latest_that_was_claimed() -> None:
-    end = "2025-12-31T12:00:00Z"
-    entity = resolved(a_claim(1, duration=5), a_claim(2), a_claim(3, duration=7, ended_at=end))
-
-    assert (entity.snapshot["duration"], entity.snapshot["ended_at"]) == (7, end)
-
-
-def test_one_value_after_another_and_again_ends_at_the_last() -> None:
-    entity = resolved(a_claim(1, duration=5), a_claim(2, duration=7), a_claim(3, duration=5))
-
-    assert entity.snapshot["duration"] == 5
-    assert entity.observation_count == 3
-
-
 def test_null_clears_a_single_value_and_what_follows_sets_it_again() -> None:
     cleared = [a_claim(1, duration=5), a_claim(2, duration=None)]
 
@@ -177,15 +144,6 @@ def test_an_import_fills_gaps_and_overrides_nothing() -> None:
         "started_at": START,
         "ended_at": "2025-12-31T12:00:00Z",
     }
-
-
-def test_a_submission_outweighs_an_import_that_was_observed_later() -> None:
-    imported = a_claim(
-        1, kind=ObservationKind.IMPORT, minute=50, duration=7, actions=[done("a", note="old")]
-    )
-    submitted = a_claim(2, duration=5)
-
-    assert resolved(imported, submitted).snapshot["duration"] == 5
 
 
 @pytest.mark.parametrize(
@@ -301,11 +259,6 @@ def test_actions_are_matched_and_never_dropped(
     first: list[dict[str, Any]], second: list[dict[str, Any]], merged: list[dict[str, Any]]
 ) -> None:
     assert actions_of(first, second) == merged
-
-
-def test_two_runs_of_one_action_without_times_cannot_be_told_apart() -> None:
-    assert actions_of([done("run")], [done("run")]) == [done("run")]
-    assert actions_of([done("run")], [done("run"), done("run")]) == [done("run"), done("run")]
 
 
 def test_checkpoints_are_known_by_name_and_instant() -> None:
@@ -571,21 +524,6 @@ def test_what_was_observed_or_known_later_is_not_seen(
     assert entity.last_observation_at == (claims[count - 1].observed_at if count else None)
 
 
-def test_a_deletion_hides_from_its_moment_on() -> None:
-    claims = [a_claim(1), a_deletion(2)]
-
-    before = resolved(*claims, horizon=AsOf(at=AT + timedelta(minutes=1)))
-
-    assert before.snapshot == resolved(claims[0]).snapshot
-    assert not before.deleted
-
-
-def test_nothing_is_known_of_what_nobody_spoke_of() -> None:
-    entity = resolve(SUBJECT, [])
-
-    assert (entity.snapshot, entity.observation_count, entity.deleted) == ({}, 0, False)
-
-
 def test_a_fold_takes_only_what_follows() -> None:
     fold = Fold(SUBJECT)
     fold.add(a_claim(2, minute=5))
@@ -595,20 +533,6 @@ def test_a_fold_takes_only_what_follows() -> None:
     assert not fold.follows(a_claim(3, minute=4))
     with pytest.raises(AssertionError):
         fold.add(a_claim(3, minute=4))
-
-
-def test_a_fold_tells_which_single_values_are_shown_and_how_much_they_weigh() -> None:
-    fold = Fold(SUBJECT)
-    for claim in (a_claim(1, duration=5), a_claim(2, duration=None, kind=ObservationKind.IMPORT)):
-        fold.add(claim)
-
-    found = {name: (each.value, each.stamp.priority) for name, each in fold.scalars.items()}
-
-    assert found == {
-        "session_id": ("abc123", 100),
-        "duration": (5, 100),
-        "started_at": (START, 100),
-    }
 
 
 def test_what_was_shown_does_not_change_when_more_is_claimed() -> None:

@@ -14,7 +14,7 @@ from holdfast.observations.claims import accept_correction, accept_deletion, acc
 from holdfast.observations.merge import Fold, resolve
 from holdfast.observations.merge_lists import ActionList, ClaimStamp
 from holdfast.observations.model import Entity, EntityType, Observation, ObservationKind
-from holdfast.observations.snapshots import compute_snapshot, decode_entity, encode_entity
+from holdfast.observations.snapshots import compute_snapshot
 from tests.marks import demands
 from tests.observations.claims import COMPLETE, SUBJECT, UPDATE, a_claim, a_correction, entered
 
@@ -125,32 +125,6 @@ def test_what_is_carried_on_is_what_is_resolved_anew(history: list[Observation])
     for number, each in enumerate(ordered, 1):
         fold.add(each)
         assert bytes_of(fold.entity()) == bytes_of(resolve(SUBJECT, ordered[:number]))
-
-
-@given(st.lists(PAYLOADS, min_size=1, max_size=4), st.data())
-def test_what_a_stored_snapshot_is_carried_on_from_is_what_is_resolved_anew(
-    payloads: list[dict[str, Any]], data: Any
-) -> None:
-    history = [a_claim(number, **each) for number, each in enumerate(payloads, 1)]
-    whole = folded(history)
-    times = {name: each.at_ms for name, each in whole.scalars.items() if name in FACTS}
-    fold = Fold(SUBJECT)
-    stored = decode_entity(encode_entity(whole.entity()))
-    if not fold.restore(stored, history[-1].place, times):
-        return
-
-    assert bytes_of(fold.entity()) == bytes_of(whole.entity())
-    for _ in range(3):
-        coming = data.draw(observations(len(history) + 1, st.integers(0, 12)))
-        history.append(coming)
-        if not fold.follows(coming):
-            # Before what is merged, or of a lower priority: all claims are read again.
-            fold = folded(history)
-        else:
-            fold.add(coming)
-        anew = folded(history)
-        assert bytes_of(fold.entity()) == bytes_of(resolve(SUBJECT, history))
-        assert facts(fold) == facts(anew)
 
 
 @demands("S3-060")

@@ -293,16 +293,6 @@ async def test_a_correction_stays_whoever_claims_what_later(quiet: Holdfast) -> 
     assert history.entity.provenance["duration"] == (corrected.observation_id,)
 
 
-async def test_what_a_session_is_known_by_is_not_corrected(quiet: Holdfast) -> None:
-    await submit(quiet)
-    wrong = Correction(session_id="abc123", field="session_id", value="another")
-
-    with pytest.raises(Invalid) as caught:
-        await quiet.observations.correct(quiet.owner, wrong)
-
-    assert caught.value.details["field"] == "field"
-
-
 @pytest.mark.parametrize(
     "verb",
     [
@@ -374,11 +364,3 @@ async def test_what_sessions_work_on_is_observed_as_well(
         WarningCode.TIMESTAMP_ASSUMED_UTC,
     ]
     assert [each.code for each in decision.warnings] == [WarningCode.DATE_IN_FUTURE]
-
-
-@pytest.mark.parametrize("entity_type", ["agent_session", "session", "", 5])
-async def test_sessions_have_a_door_of_their_own(quiet: Holdfast, entity_type: Any) -> None:
-    with pytest.raises(Invalid) as caught:
-        await quiet.observations.submit_entity(quiet.owner, entity_type, MINIMAL)
-
-    assert caught.value.details["field"] == "entity_type"

@@ -7,14 +7,14 @@ from holdfast import Holdfast
 from holdfast.domain.errors import NotFound
 from holdfast.domain.ids import EntityId, SessionKey
 from holdfast.domain.secrets import Secret
-from holdfast.observations import snapshots
+from holdfast.observations import service, snapshots
 from holdfast.observations.merge import Fold
-from holdfast.observations.model import EntityType, Subject
+from holdfast.observations.model import Entity
 from holdfast.observations.queries import ListedEntity
 from holdfast.observations.snapshots import (
     CachedFold,
-    FoldCache,
     Resolver,
+    SizedCache,
     find,
     found_in_list,
     mark_of,
@@ -25,7 +25,7 @@ from tests.stand_ins import SettableClock
 
 pytestmark = pytest.mark.anyio
 
-NAME = (SUBJECT.entity_id, False)
+NAME = SUBJECT.entity_id
 
 
 def merged(*durations: int) -> CachedFold:
@@ -58,11 +58,11 @@ async def test_what_was_merged_and_not_written_is_thrown_away(
     assert (await quiet.observations.rebuild()).differences == ()
 
 
-@pytest.mark.parametrize("light", [snapshots.LIGHT, 0], ids=["forgotten", "heavy"])
+@pytest.mark.parametrize("light", [service.LIGHT, 0], ids=["forgotten", "heavy"])
 async def test_what_takes_longer_to_merge_comes_to_the_same(
     quiet: Holdfast, clock: SettableClock, light: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshots, "LIGHT", light)
+    monkeypatch.setattr(service, "LIGHT", light)
     counts = []
     for duration in (1, 2, 3):
         clock.advance(minutes=1)
@@ -101,8 +101,8 @@ async def test_one_more_claim_is_merged_into_what_is_remembered(quiet: Holdfast)
 
 def test_what_weighs_too_much_in_all_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "BYTES_MOST", 3 * (10 * snapshots.SPREAD + 4096))
-    memory = FoldCache()
-    names = [(EntityId(f"ent_{number}"), False) for number in range(5)]
+    memory = SizedCache[CachedFold]()
+    names = [EntityId(f"ent_{number}") for number in range(5)]
     for name in names:
         memory.put(name, merged(1))
     memory.put(names[4], merged(1, 2))
@@ -158,22 +158,18 @@ async def test_a_journal_and_its_claims_are_remembered_together(
     quiet: Holdfast, clock: SettableClock
 ) -> None:
     session = await quiet.open()
-    name = (Subject(quiet.owner, EntityType.AGENT_SESSION, session.id).entity_id, True)
-    memory = quiet.observations._resolver.folds
-    folds = []
-    for duration in (1, 2):
-        clock.advance(minutes=1)
-        claim = a_payload(session_id=session.id, duration=duration)
-        await quiet.observations.submit(quiet.owner, claim)
-        first = (await quiet.observations.show(quiet.owner, session.id)).entity
-        again = (await quiet.observations.show(quiet.owner, session.id)).entity
-        folds.append(memory.look(name))
-        assert first is again
-        assert first.snapshot["duration"] == duration
-    await quiet.sessions.close(quiet.owner, session.id)
-    await quiet.observations.show(quiet.owner, session.id)
-    folds.append(memory.look(name))
+    await quiet.observations.submit(quiet.owner, a_payload(session_id=session.id, duration=1))
 
-    one, two, three = (each.fold for each in folds if each is not None)
-    assert one is two
-    assert two is not three
+    async def look() -> Entity:
+        return (await quiet.observations.show(quiet.owner, session.id)).entity
+
+    first, again = await look(), await look()
+    clock.advance(minutes=1)
+    await quiet.observations.submit(quiet.owner, a_payload(session_id=session.id, duration=2))
+    more = await look()
+    await quiet.sessions.close(quiet.owner, session.id)
+    closed = await look()
+
+    assert first is again
+    assert (first.snapshot["duration"], more.snapshot["duration"]) == (1, 2)
+    assert ("ended_at" in more.snapshot, "ended_at" in closed.snapshot) == (False, True)

@@ -1,5 +1,6 @@
 """Timelines: what happened to entities and when, under every id it is told under."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -7,8 +8,7 @@ import pytest
 
 from holdfast.domain.errors import Invalid
 from holdfast.domain.ids import EntityId
-from holdfast.domain.time import instant_of
-from holdfast.observations.as_of import TimeWindow, parse_window
+from holdfast.observations.as_of import EVERYTHING, AsOf, parse_as_of, parse_window
 from holdfast.observations.model import Entity, EntityType, ObservationKind
 from holdfast.observations.timeline import (
     _EVENTS,
@@ -19,7 +19,6 @@ from holdfast.observations.timeline import (
     happens_alike,
     references,
     timeline,
-    timeline_event_id,
 )
 from tests.marks import demands, each_case
 from tests.observations.claims import (
@@ -45,25 +44,6 @@ def a_sibling(entity_type: EntityType, *payloads: dict[str, Any]) -> Entity:
             for number, each in enumerate(payloads, 1)
         )
     )
-
-
-@pytest.mark.parametrize(
-    ("event_type", "discriminator", "timestamp", "id_"),
-    [
-        ("SessionStarted", "", "2025-12-31T11:00:00.000Z", "tle_e7ed093ab338bab70ae0835e"),
-        (
-            "CheckpointReached",
-            "spec_complete",
-            "2025-12-31T11:15:00.000Z",
-            "tle_9b54bdb56286bef34e866588",
-        ),
-        ("SessionEnded", "", "2025-12-31T12:00:00.000Z", "tle_4f30490bd2f7ba7e8756009b"),
-    ],
-)
-def test_an_event_has_the_id_of_what_happened_when(
-    event_type: str, discriminator: str, timestamp: str, id_: str
-) -> None:
-    assert timeline_event_id(ENTITY, EventType(event_type), discriminator, timestamp) == id_
 
 
 @demands("S3-090", "S3-090b", "S3-090c")
@@ -141,13 +121,6 @@ def test_states_with_other_events_are_told_apart_without_making_them(change: Any
 
 def test_nothing_happened_to_what_is_deleted() -> None:
     assert events_of(resolved(a_claim(1, **COMPLETE), a_deletion(2))) == ()
-
-
-def test_a_session_whose_beginning_nobody_knows_starts_when_it_was_first_spoken_of() -> None:
-    (event,) = events_of(resolved(a_deletion(1), a_deletion(2, is_deleted=False)))
-
-    assert (event.event_type, event.timestamp) == ("SessionStarted", "2026-01-02T03:05:05.678Z")
-    assert event.provenance == (a_deletion(1).id,)
 
 
 def test_moments_that_are_equal_start_go_on_and_end() -> None:
@@ -320,15 +293,6 @@ def test_a_stretch_of_time_includes_both_ends(
     assert len(timeline(events, window=parse_window(start, end))) == names
 
 
-def test_only_some_kinds_of_events_may_be_asked_for() -> None:
-    events = events_of(resolved(a_claim(**COMPLETE)))
-
-    asked = (EventType.SESSION_ENDED, EventType.SESSION_STARTED)
-    found = timeline(events, event_types=asked)
-
-    assert [event.event_type for event in found] == ["SessionStarted", "SessionEnded"]
-
-
 @pytest.mark.parametrize(
     ("start", "end", "field", "expected"),
     [
@@ -346,7 +310,14 @@ def test_what_is_no_stretch_of_time_is_refused(
     assert (refused.value.details["field"], refused.value.details["expected"]) == (field, expected)
 
 
-def test_a_day_is_a_stretch_of_time() -> None:
-    day = instant_of("2025-12-31")
+def test_as_of_a_day_is_to_its_end_and_as_of_a_time_to_its_millisecond() -> None:
+    found = parse_as_of("2025-12-31", "2025-12-31T12:00:00.5+01:00")
 
-    assert parse_window("2025-12-31", "2025-12-31") == TimeWindow(start=day, end=day + 86_399_999)
+    assert found == AsOf(
+        at=datetime(2025, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+        at_ingested=datetime(2025, 12, 31, 11, 0, 0, 500_999, tzinfo=UTC),
+    )
+    assert parse_as_of() == EVERYTHING
+    with pytest.raises(Invalid) as refused:
+        parse_as_of("24:00", 5)
+    assert [each["field"] for each in refused.value.details["issues"]] == ["at", "at_ingested"]

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast import Holdfast
@@ -172,17 +173,6 @@ async def test_a_timeline_is_cut_by_dates_both_inclusive(quiet: Holdfast) -> Non
     assert middle.total == 2
 
 
-@pytest.mark.parametrize(
-    "wish",
-    [{"start_date": "soon"}, {"start_date": "2026-01-02", "end_date": "2026-01-01"}],
-)
-async def test_dates_that_cannot_be_are_refused(quiet: Holdfast, wish: dict[str, str]) -> None:
-    with pytest.raises(Invalid) as caught:
-        await told(quiet, "FU-061", **wish)
-
-    assert caught.value.code is Code.SCHEMA_VALIDATION_FAILED
-
-
 async def test_kinds_of_events_are_chosen(quiet: Holdfast) -> None:
     await submit(quiet)
     session = await quiet.open()
@@ -241,12 +231,14 @@ async def test_a_cursor_belongs_to_its_timeline(quiet: Holdfast) -> None:
             await quiet.observations.timeline(owner, name, wish, cursor=first.next_cursor)
 
 
-@pytest.mark.parametrize("place", [(1, "nothing"), (1 << 62, f"0tle_{'a' * 24}")])
-async def test_a_forged_cursor_is_refused(quiet: Holdfast, place: tuple[int, str]) -> None:
+@pytest.mark.parametrize("place", [(1, 0, "nothing"), (1 << 62, 0, f"tle_{'a' * 24}")])
+async def test_a_forged_cursor_is_refused(quiet: Holdfast, place: tuple[int, int, str]) -> None:
     marks = ("timeline", quiet.owner, "abc123", None, None, ())
 
+    cursor = encode_count((0, msgspec.msgpack.encode(place).hex()), marks)
+
     with pytest.raises(Invalid) as caught:
-        await quiet.observations.timeline(quiet.owner, "abc123", cursor=encode_count(place, marks))
+        await quiet.observations.timeline(quiet.owner, "abc123", cursor=cursor)
 
     assert caught.value.code is Code.INVALID_CURSOR
 

@@ -7,10 +7,9 @@ from holdfast.domain.time import milliseconds
 from holdfast.observations.claims import (
     accept_payload,
     change_warnings,
-    deleted_warning,
     session_warnings,
 )
-from holdfast.observations.issues import SchemaWarning, WarningCode
+from holdfast.observations.issues import WarningCode
 from holdfast.observations.model import EntityType
 from tests.marks import demands, each_case
 from tests.observations.claims import (
@@ -52,11 +51,6 @@ def test_another_result_than_the_three_is_a_warning() -> None:
 )
 def test_a_duration_that_is_not_that_of_the_times_is_a_warning(duration: Any, is_odd: bool) -> None:
     assert told(ended_at=END, duration=duration) == [("DURATION_MISMATCH", "duration")] * is_odd
-
-
-def test_a_duration_without_an_end_is_no_contradiction() -> None:
-    assert told(duration=5) == []
-    assert told(ended_at=END) == []
 
 
 @demands("S3-032")
@@ -124,17 +118,6 @@ def test_warnings_of_one_item_stand_by_their_codes() -> None:
     ]
 
 
-def test_a_warning_has_words_and_details() -> None:
-    (warning,) = accept_payload(SESSION, a_payload(ended_at=END, duration=5)).warnings
-
-    assert warning == SchemaWarning(
-        code=WarningCode.DURATION_MISMATCH,
-        field="duration",
-        message="duration is not the time between started_at and ended_at",
-        details={"duration": 5, "expected": 3600.0},
-    )
-
-
 def test_a_merged_session_may_contradict_itself() -> None:
     merged = {**COMPLETE, "ended_at": "2025-12-31T10:00:00Z"}
 
@@ -146,10 +129,6 @@ def test_a_merged_session_may_contradict_itself() -> None:
     ]
     assert session_warnings(COMPLETE) == ()
     assert session_warnings({}) == ()
-
-
-def test_adding_to_deleted_history_is_a_warning() -> None:
-    assert (deleted_warning().code, deleted_warning().field) == ("ENTITY_DELETED", "session_id")
 
 
 @each_case(

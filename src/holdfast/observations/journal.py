@@ -18,9 +18,9 @@ from holdfast.domain.messages import (
     ToolResult,
 )
 from holdfast.domain.sessions import OPEN, Session
-from holdfast.domain.time import format_iso8601, instant_of, milliseconds, truncate_to_ms
+from holdfast.domain.time import format_iso8601, milliseconds, truncate_to_ms
 from holdfast.observations.as_of import EVERYTHING, AsOf
-from holdfast.observations.model import CheckpointFields, EntityType, Observation, Subject
+from holdfast.observations.model import CheckpointFields, EntityType, Subject
 from holdfast.observations.validation import find_issues, members_of
 
 CHECKPOINT_TOOL: Final = "checkpoint"
@@ -179,35 +179,3 @@ def _duration(start: datetime, end: datetime) -> dict[str, Any]:
 
 def _at(instant: datetime) -> str:
     return format_iso8601(milliseconds(instant))
-
-
-_Items = list[dict[str, Any]]
-_BEFORE_ALL: Final = -(1 << 62)
-
-
-class JournalRanges:
-    """Returns journal elements in ranges that end at corrections.
-
-    Corrections known in advance are passed to the constructor. `last_ms` is the latest time
-    returned so far.
-    """
-
-    def __init__(self, items: _Items, corrections: Iterable[Observation]) -> None:
-        self._items = [(instant_of(each["timestamp"]), each) for each in items]
-        self._cuts = sorted(each.observed_ms for each in corrections)
-        self.last_ms = _BEFORE_ALL
-
-    def first(self) -> _Items:
-        """Return the elements up to the first correction."""
-        taken = [each for each in self._items if not self._cuts or each[0] <= self._cuts[0]]
-        if self._cuts:
-            self._items = [each for each in self._items if each[0] > self._cuts[0]]
-        else:
-            self._items = []
-        self.last_ms = max([self.last_ms, *(ms for ms, _ in taken)])
-        return [item for _, item in taken]
-
-    def following(self) -> _Items:
-        """Return the elements after the correction that was just added, up to the next one."""
-        del self._cuts[:1]
-        return self.first()

@@ -1,6 +1,8 @@
 """Merge the claims about an entity, and its session journal, into one snapshot."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import inf
 from typing import Any, Final
 
 from msgspec import Struct
@@ -9,7 +11,7 @@ from holdfast.domain.canonical_json import equality_key
 from holdfast.domain.time import format_iso8601, instant_of, milliseconds, moment
 from holdfast.observations.as_of import EVERYTHING, AsOf
 from holdfast.observations.claims import session_warnings
-from holdfast.observations.journal import JournalClaim, JournalRanges, JournalView, claim_of
+from holdfast.observations.journal import JournalClaim, JournalView, claim_of
 from holdfast.observations.merge_lists import (
     ActionList,
     ClaimStamp,
@@ -101,6 +103,12 @@ def fold_all(
     return fold
 
 
+def _split_items(items: Items, cuts: Sequence[int]) -> Iterator[Items]:
+    """Yield journal elements in ranges that end at the corrections of their list."""
+    for after, until in pairwise((-inf, *cuts, inf)):
+        yield [each for each in items if after < instant_of(each["timestamp"]) <= until]
+
+
 class Fold:
     """Incremental merge of the claims about one entity, in time order.
 
@@ -117,7 +125,7 @@ class Fold:
     ) -> None:
         self.subject = subject
         self._entity_id = subject.entity_id
-        self.claim = claim
+        self._claim = claim
         self.count = 0
         self.is_deleted = False
         # The winning claim of each scalar field, without the journal's claims.
@@ -138,62 +146,22 @@ class Fold:
         # Per list, the first claim and the last correction.
         self._first: dict[str, ClaimStamp] = {}
         self._corrected: dict[str, ClaimStamp] = {}
-        # Whether null members and priorities of earlier claims are unknown.
-        self._is_restored = False
-        self._journal: dict[str, JournalRanges] = {}
+        # Per list, the journal elements between one correction of it and the next.
+        self._journal: dict[str, Iterator[Items]] = {}
         if claim is not None:
-            self._split_journal(claim, coming)
+            self._merge_journal(claim, coming)
 
-    def _split_journal(self, claim: JournalClaim, coming: Iterable[Observation]) -> None:
+    def _merge_journal(self, claim: JournalClaim, coming: Iterable[Observation]) -> None:
+        """Merge the journal's list elements up to the first correction of their list."""
         corrections = [each for each in coming if each.priority == CORRECTED]
-        for name in self._lists:
-            if name in claim.fields:
-                cuts = [each for each in corrections if name in each.fields]
-                ranges = self._journal[name] = JournalRanges(claim.fields[name], cuts)
-                self._merge(name, ranges.first(), self._journal_stamp)
-
-    def restore(self, entity: Entity, last: tuple[int, int], cleared: Mapping[str, int]) -> bool:
-        """Take over a stored snapshot of submissions only; return False if it does not tell enough.
-
-        `last` is the place of the last claim, and `cleared` holds the times of the last claims of
-        `ended_at` and `duration`, also if their values were cleared.
-        """
-        snapshot, provenance = entity.snapshot, entity.provenance
-        for name, found in self._lists.items():
-            numbers = {each: number for number, each in enumerate(provenance[name], 1)}
-            stamps = {each: ClaimStamp(ORDINARY, number, each) for each, number in numbers.items()}
-            items = zip(snapshot[name], entity.provenance_items[name], strict=True)
-            if not all(
-                found.restore(item, [stamps[each] for each in whose]) for item, whose in items
-            ):
-                return False
-            if numbers:
-                self._first[name] = stamps[provenance[name][0]]
-        for name in self._names:
-            if name not in self._lists and (name in snapshot or name in cleared):
-                value, (whose,) = snapshot.get(name), provenance.get(name, ("",))
-                at_ms, stamp = cleared.get(name, 0), ClaimStamp(ORDINARY, 0, whose)
-                self.scalars[name] = Scalar(value, at_ms, stamp, self._instant(name, value))
-        self._last, self.count = last, last[1]
-        self._first_reference = provenance[_KEY][0] if self._is_session else "-"
-        self._changes = list(entity.status_changes)
-        self._is_restored = True
-        return True
+        for name in self._lists.keys() & claim.fields.keys():
+            cuts = sorted(each.observed_ms for each in corrections if name in each.fields)
+            self._journal[name] = _split_items(claim.fields[name], cuts)
+            self._merge(name, next(self._journal[name]), self._journal_stamp)
 
     def follows(self, observation: Observation) -> bool:
-        """Return whether an observation sorts after all added ones, as `add` requires.
-
-        A correction of a list must also not precede journal elements that are already merged.
-        """
-        if self._last is not None and observation.place <= self._last:
-            return False
-        if self._is_restored and observation.priority < ORDINARY:
-            return False
-        if self.claim is None or observation.priority != CORRECTED:
-            return True
-        ms = observation.observed_ms
-        corrected = self._journal.keys() & observation.fields.keys()
-        return all(self._journal[name].last_ms <= ms for name in corrected)
+        """Return whether an observation sorts after all added ones, as `add` requires."""
+        return self._last is None or observation.place > self._last
 
     def add(self, observation: Observation) -> None:
         """Merge the next observation in time order, which `follows` the others."""
@@ -219,7 +187,7 @@ class Fold:
             elif value is not None:
                 self._merge(name, value, stamp)
                 if stamp.priority == CORRECTED and name in self._journal:
-                    items = self._journal[name].following()
+                    items = next(self._journal[name])
                     self._lists[name].take(items, self._journal_stamp, is_new=True)
 
     def entity(self) -> Entity:
@@ -229,7 +197,7 @@ class Fold:
         items: dict[str, tuple[tuple[str, ...], ...]] = {}
         scalars: Mapping[str, Scalar] = {}
         if not self.is_deleted and self._first_reference:
-            scalars = self.scalars if self.claim is None else self._with_claim(self.claim)
+            scalars = self.scalars if self._claim is None else self._with_claim(self._claim)
             if self._is_session:
                 # Every claim repeats the session id, so it is credited to the first one.
                 snapshot[_KEY] = self.subject.key
@@ -244,7 +212,7 @@ class Fold:
                     snapshot[name] = scalars[name].value
                     provenance[name] = (scalars[name].stamp.reference,)
         times = [moment(self._last[0])] if self._last else []
-        times += [self.claim.last_at] if self.claim else []
+        times += [self._claim.last_at] if self._claim else []
         return Entity(
             entity_id=self._entity_id,
             entity_type=self.subject.entity_type,
@@ -254,7 +222,7 @@ class Fold:
             provenance_items=items,
             observation_count=self.count if snapshot else 0,
             last_observation_at=max(times) if snapshot else None,
-            hosted=self.claim is not None,
+            hosted=self._claim is not None,
             deleted=self.is_deleted,
             warnings=session_warnings(snapshot) if self._is_session else (),
             status_changes=tuple(self._changes) if snapshot else (),

@@ -126,12 +126,6 @@ class KeyedList:
                 self._removed.discard(key)
                 self.by_key[key] = _start_element(item, stamp)
 
-    def restore(self, item: dict[str, Any], stamps: list[ClaimStamp]) -> bool:
-        """Append a stored element; return False if it is not known which claim set a member."""
-        if len(stamps) == 1:
-            self.by_key[self._key_of(item)] = _start_element(item, stamps[0])
-        return len(stamps) == 1
-
 
 def checkpoint_key(checkpoint: dict[str, Any]) -> tuple[str, int]:
     """Return the key of a checkpoint: its name and instant."""
@@ -275,14 +269,6 @@ class ActionList:
                 self.sources[stamp.number] = stamp.reference
             else:
                 self._extend(place, item, text, stamp)
-
-    def restore(self, item: dict[str, Any], stamps: list[ClaimStamp]) -> bool:
-        """Append a stored element; which claim set a member does not matter, for none changes."""
-        self._append(_action_text(item))
-        sources = {each.number: each.reference for each in stamps}
-        self.elements.append(_build_element(item, {}, sources))
-        self.sources |= sources
-        return True
 
     def _append(self, text: ActionText) -> None:
         self._by_time.setdefault((text.head, text.rest.get(_TIME)), []).append(len(self._texts))

@@ -1,12 +1,11 @@
 """Queries of observed history and their results: filters, order, `as_of`, pages, checkpoints."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
-from math import isnan
 from typing import Annotated, Any, Final, assert_never
 
+import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
@@ -16,7 +15,7 @@ from holdfast.domain.ids import EntityId, ObservationId, Owner, SessionId, Sessi
 from holdfast.domain.queries import decode_count, encode_count, require_limit
 from holdfast.domain.time import Moment, format_iso8601, instant_of, milliseconds, parse_iso8601
 from holdfast.observations.issues import Issue, SchemaWarning, rejection
-from holdfast.observations.model import PAYLOADS, Entity, EntityType, Observation, is_entity_id
+from holdfast.observations.model import PAYLOADS, Entity, EntityType, Observation
 from holdfast.observations.timeline import EventPlace, EventType, TimelineEvent
 from holdfast.observations.validation import (
     build_issue,
@@ -437,90 +436,77 @@ def _is_at(checkpoint: dict[str, Any], timestamp: str | None) -> bool:
     return timestamp is None or instant_of(checkpoint["timestamp"]) == instant_of(timestamp)
 
 
-_INTEGER_MOST: Final = 1 << 50
-# Type prefix of a value, so that it decodes to the same value.
-_VALUE_TYPES: Final = {"i": int, "f": float, "s": str}
-# Allowed type prefixes per order; all other orders use integer milliseconds.
-_SPELLINGS: Final = {EntityOrder.DURATION: "if", EntityOrder.SESSION_ID: "s"}
-_USUAL: Final = "i"
-_EVENT: Final = re.compile(r"[0-9]tle_[0-9a-f]{24}")
+# A forged cursor may not hold a number that the database has no column for.
+_Integer = Annotated[int, Meta(ge=-(1 << 50), le=1 << 50)]
+_ListedId = Annotated[str, Meta(pattern=r"\Aent_[0-9a-f]{24}\Z")]
+_EventId = Annotated[str, Meta(pattern=r"\Atle_[0-9a-f]{24}\Z")]
+_EventTime = Annotated[
+    int,
+    Meta(
+        ge=milliseconds(datetime.min.replace(tzinfo=UTC)),
+        le=milliseconds(datetime.max.replace(tzinfo=UTC)),
+    ),
+]
+_Rank = Annotated[int, Meta(ge=0, le=9)]
+# The sort value of each order; times are milliseconds.
+_SORT_VALUES: Final = {
+    EntityOrder.DURATION: _Integer | Annotated[float, Meta(ge=0)],
+    EntityOrder.SESSION_ID: str,
+}
 
 
 def encode_place(listed: ListedEntity, marks: tuple[object, ...]) -> str | None:
     """Return the cursor after a listing row."""
-    value = listed.value
-    encoded = "n" if value is None else f"{type(value).__name__[0]}{value}"
-    return encode_count((len(encoded), f"{encoded}{listed.entity_id}"), marks)
+    return _encode((listed.value, listed.entity_id), marks)
 
 
 def decode_place(
     cursor: str | None, marks: tuple[object, ...], order: EntityOrder
 ) -> tuple[Value, str] | None:
     """Return the sort value and id of a cursor, or raise `Invalid`."""
-    found = decode_count(cursor, marks)
-    if found is None:
-        return None
-    length, text = found
-    encoded, entity_id = text[:length], text[length:]
-    if not is_entity_id(entity_id):
-        raise _damaged()
-    return (None if encoded == "n" else _decode_value(encoded, order)), entity_id
-
-
-def _decode_value(encoded: str, order: EntityOrder) -> Value:
-    if encoded[:1] not in tuple(_SPELLINGS.get(order, _USUAL)):
-        raise _damaged()
-    try:
-        value = _VALUE_TYPES[encoded[0]](encoded[1:])
-    except ValueError:
-        raise _damaged() from None
-    # NaN has no order.
-    if isinstance(value, float) and isnan(value):
-        raise _damaged()
-    return _countable(value) if isinstance(value, int) else value
+    value: Any = _SORT_VALUES.get(order, _Integer)
+    found: tuple[Value, str] | None = _decode(cursor, marks, tuple[value | None, _ListedId])
+    return found
 
 
 def encode_event(event: TimelineEvent | None, marks: tuple[object, ...]) -> str | None:
     """Return the cursor after an event; None if there is no further event."""
     if event is None:
         return None
-    timestamp, rank, event_id = event.place
-    return encode_count((instant_of(timestamp), f"{rank}{event_id}"), marks)
+    timestamp, *rest = event.place
+    return _encode((instant_of(timestamp), *rest), marks)
 
 
 def decode_event(cursor: str | None, marks: tuple[object, ...]) -> EventPlace | None:
     """Return the event position of a cursor, or raise `Invalid`."""
-    found = decode_count(cursor, marks)
-    if found is None:
-        return None
-    ms, text = found
-    if _EVENT.fullmatch(text) is None:
-        raise _damaged()
-    try:
-        return format_iso8601(ms), int(text[:1]), text[1:]
-    except OverflowError:
-        raise _damaged() from None
+    found = _decode(cursor, marks, tuple[_EventTime, _Rank, _EventId])
+    return None if found is None else (format_iso8601(found[0]), *found[1:])
+
+
+def encode_claim(place: tuple[int, int] | None, marks: tuple[object, ...]) -> str | None:
+    """Return the cursor after a claim, given its time and ordinal."""
+    return None if place is None else _encode(place, marks)
 
 
 def decode_claim(cursor: str | None, marks: tuple[object, ...]) -> tuple[int, int] | None:
     """Return the time and ordinal of a claim cursor, or raise `Invalid`."""
+    found: tuple[int, int] | None = _decode(cursor, marks, tuple[_Integer, _Integer])
+    return found
+
+
+def _encode(place: tuple[object, ...], marks: tuple[object, ...]) -> str | None:
+    # MessagePack, because an infinite duration has no JSON.
+    return encode_count((0, msgspec.msgpack.encode(place).hex()), marks)
+
+
+def _decode(cursor: str | None, marks: tuple[object, ...], kind: Any) -> Any:
     found = decode_count(cursor, marks)
-    if found is None:
-        return None
     try:
-        return _countable(found[0]), _countable(int(found[1]))
-    except ValueError:
-        raise _damaged() from None
-
-
-def _countable(number: int) -> int:
-    """Return a number within the database's integer range, or raise for a forged cursor."""
-    if abs(number) > _INTEGER_MOST:
-        raise _damaged()
-    return number
-
-
-def _damaged() -> Invalid:
-    return Invalid(
-        Code.INVALID_CURSOR, "The cursor does not belong to this listing; start without a cursor."
-    )
+        if found is None:
+            return None
+        return msgspec.msgpack.decode(bytes.fromhex(found[1]), type=kind)
+    except (ValueError, msgspec.MsgspecError):
+        raise Invalid(
+            Code.INVALID_CURSOR,
+            "The cursor does not belong to this listing; start without a cursor.",
+        ) from None

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.domain.canonical_json import canonical, canonical_text
 from holdfast.domain.errors import Code, Internal, Invalid, NotFound
 from holdfast.domain.ids import Owner, SessionId, SessionKey
-from holdfast.domain.queries import encode_count, require_limit
+from holdfast.domain.queries import require_limit
 from holdfast.domain.text import require_encodable
 from holdfast.domain.time import instant, milliseconds, moment
 from holdfast.observations.as_of import (
@@ -52,6 +52,7 @@ from holdfast.observations.queries import (
     decode_claim,
     decode_event,
     decode_place,
+    encode_claim,
     encode_event,
     encode_place,
     hosted_value,
@@ -459,9 +460,8 @@ class ObservationReader(ObservationListings, ObservationTimelines):
             else:
                 every = await claims_of(tx, found)
                 rows, last, total = _within(every, window, before, limit)
-            place = None if last is None else (last[0], str(last[1]))
             return ObservationPage(
-                items=tuple(rows), total=total, next_cursor=encode_count(place, marks)
+                items=tuple(rows), total=total, next_cursor=encode_claim(last, marks)
             )
 
         return await self._store.read(look)

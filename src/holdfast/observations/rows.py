@@ -164,17 +164,6 @@ SELECT body, checksum
   FROM snapshots
  WHERE entity_key = :key
 """
-BODY_TO_EXTEND = """
--- A snapshot of submissions only, and the times of the last claims about its end and duration.
-SELECT s.body, s.checksum, e.ended_place, e.duration_place
-  FROM snapshots s
-  JOIN entities e ON e.key = s.entity_key
- WHERE s.entity_key = :key
-   AND NOT EXISTS (SELECT 1
-                     FROM observations o
-                    WHERE o.entity_key = :key
-                      AND o.kind <> 'submit')
-"""
 EVENT_SUMS = """
 -- Where the events of an entity stand, and their sums.
 SELECT ms, rank, id, type, checksum, CASE WHEN :thorough THEN body END

@@ -33,6 +33,7 @@ from holdfast.observations.claims import (
 )
 from holdfast.observations.issues import SchemaWarning
 from holdfast.observations.model import (
+    DELETED,
     EntityType,
     Observation,
     ObservationKind,
@@ -122,19 +123,19 @@ def is_small_payload(value: Any) -> bool:
 _encode: Final = msgspec.json.Encoder().encode
 # Size limit for brief writes, because brief work may run on the event loop and block it.
 BRIEF_MOST: Final = 8 << 10
+# Size limit for the cached fold that a brief write extends.
+LIGHT: Final = 256 << 10
+_CREATING: Final = frozenset({ObservationKind.SUBMIT, ObservationKind.IMPORT})
 # Claims that stay hidden while the history they belong to is deleted.
-_ADDING: Final = frozenset(
-    {ObservationKind.SUBMIT, ObservationKind.IMPORT, ObservationKind.CORRECTION}
-)
+_ADDING: Final = _CREATING | {ObservationKind.CORRECTION}
 
 
 class Claim(Struct, frozen=True, kw_only=True):
-    """A validated claim to write; with `needs_known` the entity must already exist."""
+    """A validated claim to write."""
 
     accepted: ValidPayload
     origin: ClaimOrigin
     observed_at: datetime | None = None
-    needs_known: bool = False
 
 
 class WriteResult(Struct, frozen=True):
@@ -156,12 +157,11 @@ class ObservationWriter:
         """Write a claim unless it is a repeat; it is durable on disk when this returns."""
         claim = _redact(claim, self._stamping.scrubber())
         subject = Subject(owner, claim.accepted.entity_type, claim.accepted.key)
-        name = (subject.entity_id, False)
 
         async def enter(entry: JournalTransaction, *, is_brief: bool = False) -> WriteResult | None:
             known = await entry.tx.observations.entity(subject)
             # Earlier claims that must be read first, or a large snapshot, take longer.
-            if is_brief and known is not None and not self._resolver.folds.has_light(name):
+            if is_brief and known is not None and not self._is_light(known):
                 return None
             return await self._enter(entry, subject, known, claim)
 
@@ -175,8 +175,12 @@ class ObservationWriter:
             return written or cast("WriteResult", await self._journal.enter(enter))
         except BaseException:
             # The cached fold may contain a claim whose transaction was rolled back.
-            self._resolver.folds.take(name)
+            self._resolver.folds.take(subject.entity_id)
             raise
+
+    def _is_light(self, known: KnownEntity) -> bool:
+        kept = self._resolver.folds.look(known.entity_id)
+        return kept is not None and kept.size < LIGHT
 
     async def _enter(
         self, entry: JournalTransaction, subject: Subject, known: KnownEntity | None, claim: Claim
@@ -186,7 +190,7 @@ class ObservationWriter:
         if known is not None and earlier is not None:
             return _answer(known, claim, earlier, Action.MATCHED)
         is_known = known is not None or await _is_hosted(tx, subject)
-        if claim.needs_known and not is_known:
+        if claim.origin.kind not in _CREATING and not is_known:
             raise entity_not_found()
         # Never before the last claim, because the wall clock may go backwards.
         now_ms = max(milliseconds(entry.now()), known.known_ms if known else 0)
@@ -230,7 +234,7 @@ class ObservationWriter:
             projection=after.projection,
             size=len(after.encoded),
         )
-        self._resolver.folds.put((known.entity_id, False), kept)
+        self._resolver.folds.put(known.entity_id, kept)
         entity = after.entity
         if claim.origin.kind is ObservationKind.CORRECTION:
             entity = await self._resolver.entity(tx, FoundEntity(subject, known, known.session_key))
@@ -348,9 +352,7 @@ class Observations(ObservationReader):
         """Record an observation of a session."""
         self._rates.count(owner)
         accepted = await validate_off_loop(accept_payload, EntityType.AGENT_SESSION, payload)
-        origin = ClaimOrigin(source=source, idempotency_key=idempotency_key)
-        claim = Claim(accepted=accepted, origin=origin)
-        return (await self._writer.write(owner, claim)).submitted
+        return await self._write(owner, accepted, source=source, idempotency_key=idempotency_key)
 
     async def submit_entity(
         self,
@@ -364,9 +366,7 @@ class Observations(ObservationReader):
         """Record an observation of an entity that is not a session."""
         self._rates.count(owner)
         accepted = await validate_off_loop(accept_payload, require_sibling(entity_type), fields)
-        origin = ClaimOrigin(source=source, idempotency_key=idempotency_key)
-        claim = Claim(accepted=accepted, origin=origin)
-        return (await self._writer.write(owner, claim)).submitted
+        return await self._write(owner, accepted, source=source, idempotency_key=idempotency_key)
 
     async def correct(
         self,
@@ -380,10 +380,13 @@ class Observations(ObservationReader):
         self._rates.count(owner)
         given = correction.session_id, correction.field, correction.value
         accepted = await validate_off_loop(accept_correction, *given, reason=correction.reason)
-        kind = ObservationKind.CORRECTION
-        origin = ClaimOrigin(kind=kind, source=source, idempotency_key=idempotency_key)
-        claim = Claim(accepted=accepted, origin=origin, needs_known=True)
-        return (await self._writer.write(owner, claim)).submitted
+        return await self._write(
+            owner,
+            accepted,
+            kind=ObservationKind.CORRECTION,
+            source=source,
+            idempotency_key=idempotency_key,
+        )
 
     async def delete(
         self,
@@ -395,8 +398,8 @@ class Observations(ObservationReader):
         source: str = "",
     ) -> Removal:
         """Hide the history of a session; a hosted session and all claims are retained."""
-        origin = partial(ClaimOrigin, source=source, idempotency_key=idempotency_key)
-        return await self._remove(owner, session_id, reason, origin, is_deleted=True)
+        accepting = partial(accept_deletion, session_id, is_deleted=True, reason=reason)
+        return await self._remove(owner, accepting, source=source, idempotency_key=idempotency_key)
 
     async def restore(
         self,
@@ -408,37 +411,46 @@ class Observations(ObservationReader):
         source: str = "",
     ) -> Removal:
         """Restore the deleted history of a session."""
-        origin = partial(ClaimOrigin, source=source, idempotency_key=idempotency_key)
-        return await self._remove(owner, session_id, reason, origin, is_deleted=False)
+        accepting = partial(accept_deletion, session_id, is_deleted=False, reason=reason)
+        return await self._remove(owner, accepting, source=source, idempotency_key=idempotency_key)
 
     async def import_(
         self, owner: Owner, entity_type: EntityType, payload: Any, mark: ImportMark
     ) -> SubmitResult:
         """Record an imported claim at the time it was observed; it never overrides a submission."""
         accepted = await validate_off_loop(accept_payload, entity_type, payload)
-        origin = ClaimOrigin(
-            kind=ObservationKind.IMPORT, source=mark.source, idempotency_key=mark.idempotency_key
+        return await self._write(
+            owner,
+            accepted,
+            kind=ObservationKind.IMPORT,
+            source=mark.source,
+            idempotency_key=mark.idempotency_key,
+            observed_at=mark.observed_at,
         )
-        claim = Claim(accepted=accepted, origin=origin, observed_at=mark.observed_at)
-        return (await self._writer.write(owner, claim)).submitted
 
     async def rebuild(self) -> RebuildReport:
         """Recompute the stored snapshots of all owners and repair differences."""
         return await rebuild_snapshots(self._store)
 
-    async def _remove(
+    async def _write(
         self,
         owner: Owner,
-        session_id: str,
-        reason: str | None,
-        origin: Callable[..., ClaimOrigin],
+        accepted: ValidPayload,
         *,
-        is_deleted: bool,
+        observed_at: datetime | None = None,
+        **origin: Any,
+    ) -> SubmitResult:
+        claim = Claim(accepted=accepted, origin=ClaimOrigin(**origin), observed_at=observed_at)
+        return (await self._writer.write(owner, claim)).submitted
+
+    async def _remove(
+        self, owner: Owner, accepting: Callable[[], ValidPayload], **origin: Any
     ) -> Removal:
         self._rates.count(owner)
-        accepted = accept_deletion(session_id, is_deleted=is_deleted, reason=reason)
+        accepted = accepting()
+        is_deleted = accepted.fields[DELETED]
         kind = ObservationKind.DELETION if is_deleted else ObservationKind.RESTORATION
-        claim = Claim(accepted=accepted, origin=origin(kind=kind), needs_known=True)
+        claim = Claim(accepted=accepted, origin=ClaimOrigin(kind=kind, **origin))
         written = await self._writer.write(owner, claim)
         return Removal(
             entity_id=written.submitted.entity_id,

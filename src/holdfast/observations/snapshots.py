@@ -4,7 +4,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -16,8 +16,8 @@ from holdfast.domain.errors import Code, Internal
 from holdfast.domain.ids import EntityId, Owner, SessionId, SessionKey
 from holdfast.domain.queries import WorkQuery
 from holdfast.domain.text import require_encodable
-from holdfast.observations.as_of import AsOf
-from holdfast.observations.journal import JournalClaim, JournalView, claim_of
+from holdfast.observations.as_of import EVERYTHING, AsOf
+from holdfast.observations.journal import JournalView
 from holdfast.observations.merge import Fold, Scalar, fold_all, resolve
 from holdfast.observations.model import Entity, EntityType, Observation, Subject, entity_not_found
 from holdfast.observations.projections import Fact, KnownEntity, Projection
@@ -29,8 +29,9 @@ from holdfast.ports.store import Store, Tx
 BODY_MOST: Final = 256 << 10
 # Hash and time of the claim that was written last.
 Mark = tuple[str, int]
-# State of the merged journal: hash chain, time of the last change, inherited rows.
-Stamp = tuple[bytes, int, int]
+# What the state of a hosted session depends on: hash chain, time of the last change, inherited
+# rows, and the last claim.
+Source = tuple[bytes, int, int, Mark | None]
 
 
 class ComputedSnapshot(NamedTuple):
@@ -54,9 +55,16 @@ class CachedFold(Struct, frozen=True, kw_only=True):
 
     fold: Fold
     newest: Mark | None = None
-    stamp: Stamp | None = None
     entity: Entity | None = None
     projection: Projection | None = None
+    size: int
+
+
+class CachedEntity(Struct, frozen=True):
+    """The cached state of a hosted session."""
+
+    entity: Entity
+    source: Source
     size: int
 
 
@@ -113,49 +121,42 @@ BYTES_MOST: Final = 64 << 20
 # Measured ratio of the memory use of a fold to the size of its encoded snapshot.
 SPREAD: Final = 12
 _OF_ONE: Final = 4 << 10
-LIGHT: Final = 256 << 10
-# An entity, and whether the fold includes its session journal.
-Name = tuple[EntityId, bool]
+T = TypeVar("T", CachedFold, CachedEntity)
 
 
-class FoldCache:
-    """Cache of the most recently merged folds with a memory limit; thread-safe."""
+class SizedCache(Generic[T]):
+    """Cache of the entities used last with a memory limit; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: OrderedDict[Name, CachedFold] = OrderedDict()
+        self._known: OrderedDict[EntityId, T] = OrderedDict()
         self._bytes = 0
 
-    def look(self, name: Name) -> CachedFold | None:
-        """Return the cached fold; the caller must not modify it."""
+    def look(self, entity_id: EntityId) -> T | None:
+        """Return the cached value; the caller must not modify it."""
         with self._lock:
-            return self._known.get(name)
+            return self._known.get(entity_id)
 
-    def has_light(self, name: Name) -> bool:
-        """Return whether a fold is cached that can be extended within a brief write."""
-        found = self.look(name)
-        return found is not None and found.size < LIGHT
-
-    def take(self, name: Name) -> CachedFold | None:
-        """Remove and return the cached fold, so that the caller may modify it exclusively."""
+    def take(self, entity_id: EntityId) -> T | None:
+        """Remove and return the cached value, so that the caller may modify it exclusively."""
         with self._lock:
-            found = self._known.pop(name, None)
-            self._bytes -= _weight(found) if found else 0
+            found = self._known.pop(entity_id, None)
+            self._bytes -= 0 if found is None else _weight(found)
             return found
 
-    def put(self, name: Name, merged: CachedFold) -> None:
-        """Cache a fold, replacing any previous one."""
+    def put(self, entity_id: EntityId, found: T) -> None:
+        """Cache a value, replacing any previous one."""
+        self.take(entity_id)
         with self._lock:
-            before = self._known.pop(name, None)
-            self._known[name] = merged
-            self._bytes += (merged.size - before.size) * SPREAD if before else _weight(merged)
+            self._known[entity_id] = found
+            self._bytes += _weight(found)
             while self._bytes > BYTES_MOST and len(self._known) > 1:
                 self._bytes -= _weight(self._known.popitem(last=False)[1])
 
 
-def _weight(merged: CachedFold) -> int:
+def _weight(cached: CachedFold | CachedEntity) -> int:
     """Return the approximate memory use in bytes."""
-    return merged.size * SPREAD + _OF_ONE
+    return cached.size * SPREAD + _OF_ONE
 
 
 _ALL: Final = 1 << 31
@@ -204,50 +205,42 @@ class Resolver:
     """Computes entities and extends cached folds."""
 
     def __init__(self) -> None:
-        self.folds = FoldCache()
+        self.folds = SizedCache[CachedFold]()
+        self._hosted = SizedCache[CachedEntity]()
 
     async def entity(self, tx: Tx, found: FoundEntity) -> Entity:
         """Return the current state of an entity."""
-        if found.session_key is not None:
-            return await self._with_journal(tx, found, found.session_key)
-        known = _claimed(found)
-        body = await tx.projections.body(known)
+        if found.session_key is not None or found.known is None:
+            return await self._with_journal(tx, found)
+        body = await tx.projections.body(found.known)
         if body is not None:
             return decode_entity(body)
-        merged = await self.merged(tx, known)
+        merged = await self.merged(tx, found.known)
         entity = merged.fold.entity()
-        self.folds.put((known.entity_id, False), replace(merged, size=len(encode_entity(entity))))
+        size = len(encode_entity(entity))
+        self.folds.put(entity.entity_id, replace(merged, size=size))
         return entity
 
     async def merged(self, tx: Tx, known: KnownEntity) -> CachedFold:
         """Return the fold of all claims about an entity; removes it from the cache."""
-        before = self.folds.take((known.entity_id, False)) or await _restored(tx, known)
+        nothing = Projection(is_deleted=False)
+        before = self.folds.take(known.entity_id)
+        before = before or CachedFold(fold=Fold(known.subject), projection=nothing, size=0)
         return await continue_fold(tx, known, before)
 
-    async def _with_journal(self, tx: Tx, found: FoundEntity, key: SessionKey) -> Entity:
-        head = await tx.sessions.head_by_key(key)
+    async def _with_journal(self, tx: Tx, found: FoundEntity) -> Entity:
+        key = found.session_key
+        head = None if key is None else await tx.sessions.head_by_key(key)
         if head is None:
             raise entity_not_found()
-        name = (found.subject.entity_id, True)
-        stamp = (head.chain, head.updated_at, head.inherited)
-        kept = self.folds.look(name)
-        is_current = kept is not None and (kept.stamp, kept.newest) == (stamp, _newest(found.known))
-        if kept is not None and is_current and kept.entity is not None:
-            return kept.entity
-        kept = self.folds.take(name)
-        journal = await _journal(tx, key)
-        claim = None if journal is None else claim_of(journal)
-        if kept is not None and _is_same(kept.fold.claim, claim):
-            # Only claims were added since; the session did not change.
-            kept.fold.claim = claim
-        else:
-            kept = CachedFold(fold=Fold(found.subject, claim), size=0)
-        if found.known is not None:
-            kept = await continue_fold(tx, found.known, kept)
-        entity = kept.fold.entity()
-        size = len(encode_entity(entity))
-        self.folds.put(name, replace(kept, stamp=stamp, entity=entity, size=size))
-        return entity
+        entity_id = found.subject.entity_id
+        source = (head.chain, head.updated_at, head.inherited, _newest(found.known))
+        kept = self._hosted.look(entity_id)
+        if kept is None or kept.source != source:
+            entity = await as_of(tx, found, await claims_of(tx, found), EVERYTHING)
+            kept = CachedEntity(entity, source, len(encode_entity(entity)))
+            self._hosted.put(entity_id, kept)
+        return kept.entity
 
 
 async def as_of(tx: Tx, found: FoundEntity, claims: Sequence[Observation], horizon: AsOf) -> Entity:
@@ -262,31 +255,6 @@ async def claims_of(tx: Tx, found: FoundEntity) -> list[Observation]:
     return [] if found.known is None else await tx.observations.since(found.known, 1)
 
 
-async def _restored(tx: Tx, known: KnownEntity) -> CachedFold:
-    """Return the fold that the stored snapshot is, or else an empty one."""
-    empty = CachedFold(fold=Fold(known.subject), projection=Projection(is_deleted=False), size=0)
-    found = await tx.projections.body_to_extend(known) if known.count else None
-    if found is None:
-        return empty
-    body, cleared = found
-    fold, last = Fold(known.subject), (known.last_ms, known.count)
-    try:
-        entity = decode_entity(body)
-    except Internal:
-        # Damaged, so the claims are merged again and the snapshot is replaced.
-        return empty
-    if entity.observation_count != known.count or not fold.restore(entity, last, cleared):
-        return empty
-    return CachedFold(fold=fold, newest=_newest(known), size=len(body))
-
-
-def _is_same(before: JournalClaim | None, claim: JournalClaim | None) -> bool:
-    """Return whether a journal's claim is unchanged, apart from its last activity."""
-    if before is None or claim is None:
-        return False
-    return (before.fields, before.times) == (claim.fields, claim.times)
-
-
 async def continue_fold(tx: Tx, known: KnownEntity, before: CachedFold) -> CachedFold:
     """Add the claims written since a fold was cached."""
     fold, newest = before.fold, _newest(known)
@@ -296,15 +264,14 @@ async def continue_fold(tx: Tx, known: KnownEntity, before: CachedFold) -> Cache
     if before.newest is not None and fold.count <= known.count:
         # Includes the last cached claim: if it matches the store, so do all earlier ones.
         last, *rows = await tx.observations.since(known, fold.count)
-        rows = _in_time(rows) if mark_of(last) == before.newest else None
+        rows = sorted(rows, key=lambda row: row.place) if mark_of(last) == before.newest else None
     if rows is None or not all(map(fold.follows, rows)):
         # A claim precedes the merged ones in time, or a merged claim was rolled back.
-        rows = await tx.observations.since(known, 1)
-        fold = fold_all(known.subject, rows, fold.claim)
+        fold = fold_all(known.subject, await tx.observations.since(known, 1))
     else:
         for row in rows:
             fold.add(row)
-    return CachedFold(fold=fold, newest=newest, stamp=before.stamp, size=before.size)
+    return CachedFold(fold=fold, newest=newest, size=before.size)
 
 
 def mark_of(observation: Observation) -> Mark:
@@ -315,15 +282,6 @@ def mark_of(observation: Observation) -> Mark:
 def _newest(known: KnownEntity | None) -> Mark | None:
     newest = None if known is None else known.newest
     return None if newest is None else (newest.content_hash, newest.created_ms)
-
-
-def _in_time(rows: Sequence[Observation]) -> list[Observation]:
-    return sorted(rows, key=lambda row: row.place)
-
-
-def _claimed(found: FoundEntity) -> KnownEntity:
-    assert found.known is not None  # noqa: S101 — an entity that is not hosted has claims
-    return found.known
 
 
 async def _journal(tx: Tx, key: SessionKey) -> JournalView | None:

@@ -297,14 +297,6 @@ class SnapshotTables(EntityListings, Timelines):
         require_sound(stored, body, what=f"the snapshot of {known.entity_id}")
         return bytes(body)
 
-    async def body_to_extend(self, known: KnownEntity) -> tuple[bytes, dict[str, int]] | None:
-        rows = await self._db.fetch(sql.BODY_TO_EXTEND, {"key": known.key})
-        if not rows or checksum(rows[0][0]) != rows[0][1]:
-            return None
-        body, _, ended, duration = rows[0]
-        places = {"ended_at": ended, "duration": duration}
-        return bytes(body), {name: ms for name, ms in places.items() if ms is not None}
-
     async def _sums(self, key: int) -> tuple[int, int | None]:
         """Return the checksums of an entity and its snapshot; `_WRONG` for a damaged one."""
         (row,) = await self._db.fetch(locked(self._db, sql.BY_KEY, "e"), {"key": key})

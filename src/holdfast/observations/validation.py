@@ -63,39 +63,13 @@ def _integer(digits: str) -> int | float:
 
 
 _decode: Final = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer).decode
-_STR: Final = frozenset({str})
 # Placeholder for a key that is not a string; only possible for in-process callers.
 _NO_NAME: Final = object()
 
 
-def _is_plain(payload: Any) -> bool:
-    """Return whether all values are plain JSON; iterative, because recursion is slower."""
-    level, depth = [payload], 0
-    while level:
-        depth += 1
-        below: list[Any] = []
-        for each in level:
-            kind = type(each)
-            if kind is str:
-                is_plain = len(each) <= STRING_LONGEST and (each.isascii() or is_encodable(each))
-            elif kind is dict:
-                is_plain = depth <= DEPTH_MOST and _STR.issuperset(map(type, each))
-                below += each
-                below += each.values()
-            elif kind is list:
-                is_plain = depth <= DEPTH_MOST
-                below += each
-            else:
-                is_plain = _scalar_fault(each) is None
-            if not is_plain:
-                return False
-        level = below
-    return True
-
-
 def plain_issues(payload: Any) -> list[Issue]:
     """Return an issue for every value that is not plain JSON within the limits."""
-    return [] if _is_plain(payload) else list(_plain_issues(payload, (), 1))
+    return list(_plain_issues(payload, (), 1))
 
 
 def _plain_issues(value: Any, path: Path, depth: int) -> Iterator[Issue]:
@@ -368,7 +342,7 @@ def decode_fields(entity_type: EntityType, payload: Any) -> tuple[Any, list[Issu
     """Return a payload as its type, or None and every violation."""
     kind, fields = PAYLOADS[entity_type], None
     # An object with duplicate keys is a subclass, and invalid.
-    if type(payload) is dict and _is_plain(payload):
+    if type(payload) is dict and not plain_issues(payload):
         try:
             fields = convert(payload, kind)
         except msgspec.ValidationError:
