@@ -1,11 +1,13 @@
 """Search: what was acknowledged is found, by whom it belongs to, and nothing else is."""
 
+import asyncio
 import base64
 import json
 import threading
 from datetime import timedelta
 from pathlib import Path
-from unittest.mock import patch
+from typing import Any
+from unittest.mock import AsyncMock, patch
 
 import pytest
 
@@ -16,7 +18,7 @@ from holdfast.domain.ids import CallId, Owner, RepoId, SessionId
 from holdfast.domain.messages import ResultStatus, Role, Text, ToolCall, ToolResult
 from holdfast.domain.sessions import Session, SessionRequest
 from holdfast.search.query import Backlog, Hit, SearchQuery, SearchRebuild, Terms
-from holdfast.search.service import Snippet, snippet
+from holdfast.search.service import SEARCHING_MOST, Snippet, snippet
 from holdfast.services.session_lifecycle import DeletePolicy
 from tests.builders import AT, an_id
 from tests.observations.claims import FEATURE_UNIT
@@ -48,6 +50,16 @@ async def found(house: Holdfast, text: str, **filters: object) -> list[Hit]:
 
 async def numbers(house: Holdfast, text: str, **filters: object) -> list[int | None]:
     return [hit.message_sequence for hit in await found(house, text, **filters)]
+
+
+async def all_pages(house: Holdfast, text: str) -> list[list[int | None]]:
+    pages: list[list[int | None]] = []
+    cursor = None
+    while cursor is not None or not pages:
+        page = await house.search.find(house.owner, SearchQuery(text=text), cursor=cursor)
+        pages.append([hit.message_sequence for hit in page.items])
+        cursor = page.next_cursor
+    return pages
 
 
 async def said(house: Holdfast, *texts: str, **request: object) -> Session:
@@ -340,17 +352,51 @@ async def test_a_page_that_took_many_looks_goes_on_behind_them(
     monkeypatch.setattr("holdfast.search.tables.LOOKS_MOST", 2)
     await said(quiet, "high tide", *(["tide high"] * 4))
     await quiet.store.write(lambda tx: tx.search.catch_up(1_000))
-    query = SearchQuery(text='"high tide"')
-    pages = []
-    cursor = None
-    while True:
-        page = await quiet.search.find(quiet.owner, query, cursor=cursor)
-        pages.append([hit.message_sequence for hit in page.items])
-        cursor = page.next_cursor
-        if cursor is None:
-            break
 
-    assert pages == [[], [], [1]]
+    assert await all_pages(quiet, '"high tide"') == [[], [], [1]]
+
+
+@pytest.mark.parametrize(
+    ("limit", "text", "pages"),
+    [
+        ("FOUND_MOST", "tide", [[6, 5], [4, 3], [2, 1], []]),
+        ("LOOKED_MOST", '"high tide"', [[], [], [1], []]),
+    ],
+)
+async def test_a_page_of_long_texts_ends_before_it_fills_the_memory(
+    quiet: Holdfast, monkeypatch: pytest.MonkeyPatch, limit: str, text: str, pages: list[list[int]]
+) -> None:
+    monkeypatch.setattr(f"holdfast.search.tables.{limit}", 15_000)
+    filler = "long " * 2_000
+    await said(quiet, f"high tide {filler}", *([f"tide high {filler}"] * 5))
+    await quiet.store.write(lambda tx: tx.search.catch_up(1_000))
+
+    assert await all_pages(quiet, text) == pages
+
+
+async def test_few_searches_hold_texts_at_a_time(quiet: Holdfast) -> None:
+    await said(quiet, "tide")
+    running, most = 0, 0
+    read = quiet.store.read
+
+    async def counted(work: Any) -> Any:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        try:
+            return await read(work)
+        finally:
+            running -= 1
+
+    with (
+        patch.object(quiet.search, "_catch_up", AsyncMock()),
+        patch.object(quiet.search._store, "read", counted),
+    ):
+        hits = await asyncio.gather(*(found(quiet, "tide") for _ in range(20)))
+
+    assert [len(each) for each in hits] == [1] * 20
+    assert most == SEARCHING_MOST
 
 
 async def test_drafts_of_several_texts_are_one_document(house: Holdfast) -> None:

@@ -1,5 +1,9 @@
 """Words as they are searched: the same word however it is written."""
 
+import random
+import tracemalloc
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,3 +53,26 @@ def test_searching_for_a_word_finds_it(text: str) -> None:
         assert words_of(word) == [word]
         # What the index takes for one word: neither ASCII signs nor spaces are in it.
         assert not any(sign.isascii() and not sign.isalnum() for sign in word)
+
+
+@pytest.mark.parametrize("gap", [" ", "", "\n"])
+def test_a_long_text_has_the_words_of_its_stretches(gap: str) -> None:
+    pieces = ["tide", "Été", "3:04", "潮", "x" * 40_000, "e\u0301"] * 40
+    random.Random(1).shuffle(pieces)
+    text = gap.join(pieces * 20)
+
+    assert words_of(text) == [word for word, _, _ in placed_words(text)]
+
+
+def test_words_of_a_million_characters_leave_no_memory_behind() -> None:
+    tracemalloc.start()
+    try:
+        for mark in "abcdefgh":
+            (word,) = {word for word, _, _ in placed_words(mark * 1_000_000)}
+            assert word == mark * WORD_LONGEST
+        kept, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert kept < 1 << 20
+    assert most < 8 << 20

@@ -1,4 +1,4 @@
-"""R59: long lists and exports, read slowly or at once, cost neither memory nor others' time."""
+"""R59: long lists, exports and searches, read slowly or at once, cost neither memory nor time."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 MIB = 1 << 20
 SIZE = 1_000_000
 # Whole lists, and pages of them; most are refused.
-STALLED, EXPORTS = 240, 4
+STALLED, EXPORTS, SEARCHES = 240, 4, 16
 QUERIES = ("", "?limit=20")
 MEMORY_MOST = 200 * MIB
 HEALTH_P99 = 0.25
@@ -64,6 +64,7 @@ def test_large_answers_cost_neither_memory_nor_the_time_of_others(
     assert seen.cut == stalled
     assert seen.exported == [exported] * EXPORTS
     assert seen.listed == listed
+    assert all(seen.hits)
     assert seen.peak <= MEMORY_MOST
     assert seen.after - seen.before <= KEPT_MOST
     assert seen.p99 <= sized.within(HEALTH_P99)
@@ -93,6 +94,7 @@ class Seen:
     cut: int = 0
     listed: int = 0
     is_well: bool = True
+    hits: list[int] = field(default_factory=list)
     exported: list[int] = field(default_factory=list)
     delays: list[float] = field(default_factory=list)
 
@@ -149,7 +151,10 @@ async def read_all(
     forms = ["markdown", "jsonl"]
     paths = [f"/v1/sessions/{exported}/export?format={forms[n % 2]}" for n in range(exports)]
     reads = [asyncio.to_thread(messages_in, server, path) for path in paths]
-    seen.exported = await asyncio.gather(*reads)
+    searches = [asyncio.to_thread(search, server) for _ in range(SEARCHES if exports else 0)]
+    seen.exported, seen.hits = await asyncio.gather(
+        asyncio.gather(*reads), asyncio.gather(*searches)
+    )
     if exports:
         seen.listed = await asyncio.to_thread(messages_in, server, path)
         # Those that waited are cut off last; ours are the watcher's and the one that asks.
@@ -175,6 +180,15 @@ def messages_in(server: Server, path: str) -> int:
                 return marks_in(answer)
             assert answer.status == 429
             time.sleep(int(answer.headers["retry-after"]))
+
+
+def search(server: Server) -> int:
+    """Search for a word of every long message; return how many are on the first page."""
+    headers = {"authorization": f"Bearer {server.token}"}
+    with httpx.Client(timeout=PATIENCE, trust_env=False, headers=headers) as client:
+        answer = client.get(f"{server.url}/v1/search?q=words&limit=100")
+    assert answer.status_code == 200, answer.text
+    return len(answer.json()["data"])
 
 
 def marks_in(answer: HTTPResponse) -> int:

@@ -133,6 +133,8 @@ BACKLOG_MOST: Final = Backlog(4_096, 8 << 20)
 NOTHING: Final = Backlog(0, 0)
 # Snippets of longer texts are built in a thread, so that the event loop is not blocked.
 LIGHT_MOST: Final = 1 << 16
+# Searches that hold texts at the same time: long ones take some 50 MB each until snippets are cut.
+SEARCHING_MOST: Final = 2
 
 
 class Search:
@@ -140,6 +142,7 @@ class Search:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._searching = asyncio.Semaphore(SEARCHING_MOST)
 
     async def find(
         self, owner: Owner, query: SearchQuery, *, cursor: str | None = None
@@ -147,7 +150,7 @@ class Search:
         """Return the matches: the newest session first, and in it the newest message.
 
         Includes every committed write. A page may be shorter than the limit and still have a
-        cursor, because the number of documents checked per page is bounded.
+        cursor, because the number and size of the documents checked per page are bounded.
         """
         require_query(query)
         terms = parse_terms(query.text)
@@ -159,8 +162,9 @@ class Search:
             before = position[0] if position else None
             return await tx.search.find(await _build_request(tx, owner, query, terms, before))
 
-        harvest = await self._store.read(read)
-        hits = await _hits(harvest.found, terms)
+        async with self._searching:
+            harvest = await self._store.read(read)
+            hits = await _hits(harvest.found, terms)
         behind = None if harvest.behind is None else (harvest.behind, "")
         return Page(items=hits, next_cursor=encode_count(behind, filters))
 

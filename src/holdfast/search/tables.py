@@ -48,6 +48,8 @@ class Finder:
         self._db = database
         self._request = request
         self._heads: dict[int, SessionState | None] = {}
+        # How many characters were checked so far.
+        self.looked = 0
         self._since = None if request.since is None else microseconds(request.since)
         self._until = None if request.until is None else microseconds(request.until)
 
@@ -150,6 +152,7 @@ class Finder:
         return self._request.role is None and self._request.tool is None
 
     def _is_wanted(self, found: FoundDocument) -> bool:
+        self.looked += len(found.text)
         at = microseconds(found.created_at)
         if self._since is not None and at < self._since:
             return False
@@ -161,6 +164,10 @@ class Finder:
 _LAST: Final = NUMBERS - 1
 # Maximum number of documents checked for one page; the next page continues.
 LOOKS_MOST: Final = 1_000
+# Characters that the texts of one page may have, and those checked for it may have; one text more
+# is read. A few long messages would otherwise fill the memory of the process.
+FOUND_MOST: Final = 4 << 20
+LOOKED_MOST: Final = 32 << 20
 _CHUNK: Final = 64
 # First and last document number, inclusive.
 Span = tuple[int, int]
@@ -180,15 +187,18 @@ class SearchTables:
         tail = await self._tail(request, spans)
         found: list[FoundDocument] = []
         behind = None
-        looks = 0
+        looks = size = 0
         async with aclosing(self._places(request, spans, tail)) as places:
             async for position in places:
                 if looks == LOOKS_MOST or len(found) == request.limit:
+                    break
+                if size >= FOUND_MOST or finder.looked >= LOOKED_MOST:
                     break
                 looks += 1
                 behind = position
                 if (one := await _proven(finder, position)) is not None:
                     found.append(one)
+                    size += len(one.text)
             else:
                 behind = None
         return SearchBatch(found=tuple(found), behind=behind)

@@ -36,22 +36,42 @@ _TIME: Final = re.compile(
     r"|(?:(?<=:[0-9]{2})|(?<=\.[0-9]{3})|(?<=\.[0-9]{6}))[Zz](?![0-9A-Za-z]))"
 )
 _ACCENTS: Final = re.compile(f"[{_JOINED}]")
+# A search for words keeps the interpreter lock; longer texts are searched in stretches of this
+# length, so that requests are answered in between.
+_STRETCH: Final = 1 << 14
 # A word with its start and end in the text.
 Placed = tuple[str, int, int]
 
 
 @cache
 def _word() -> re.Pattern[str]:
-    # Compiled on first use, because compiling it on import would cost 3 ms.
-    return re.compile(f"[{_SINGLE}]|(?:(?![{_SINGLE}])(?:[^\\W_]|[{_JOINED}{_INDIAN}]))+")
+    # Compiled on first use, because compiling it on import would cost 3 ms. Possessive, because
+    # otherwise the way back is stored for each character: 114 MB for a word of a million.
+    return re.compile(f"[{_SINGLE}]|(?:[^\\W_{_SINGLE}]|[{_JOINED}{_INDIAN}])++")
 
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text in order."""
+    if len(text) <= _STRETCH:
+        return _words_in(text)
+    return [word for stretch in _stretches(text) for word in _words_in(stretch)]
+
+
+def _words_in(text: str) -> list[str]:
     text = _apart(text)
     if text.isascii():
         return [word[:WORD_LONGEST] for word in _ASCII_WORD.findall(text.lower())]
     return [word for found in _word().findall(text) for word in _folded(found)]
+
+
+def _stretches(text: str) -> Iterator[str]:
+    """Yield a text in stretches that end at a space, so that no word is cut."""
+    start = 0
+    while start < len(text):
+        cut = text.rfind(" ", start, start + _STRETCH)
+        end = cut + 1 or text.find(" ", start) + 1 or len(text)
+        yield text[start:end]
+        start = end
 
 
 def placed_words(text: str) -> Iterator[Placed]:
@@ -66,14 +86,21 @@ def _apart(text: str) -> str:
     return _TIME.sub(r"\1 ", text) if ":" in text else text
 
 
-@lru_cache(maxsize=8_192)
 def _folded(found: str) -> tuple[str, ...]:
     """Return the normalised words of a match; a ligature or symbol may expand to several."""
+    # Longer ones are not kept: they would fill the memory of the process.
+    return _kept_folded(found) if len(found) <= WORD_LONGEST else _fold(found)
+
+
+def _fold(found: str) -> tuple[str, ...]:
     if found.isascii():
         return (found.lower()[:WORD_LONGEST],)
     plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", found.casefold()))
     again = unicodedata.normalize("NFKC", plain).casefold()
     return tuple(word[:WORD_LONGEST] for word in _word().findall(again))
+
+
+_kept_folded = lru_cache(maxsize=8_192)(_fold)
 
 
 def text_of(parts: tuple[Part, ...]) -> str:
