@@ -4,12 +4,14 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
+from threading import Event
+from typing import Final, Literal
 
 from msgspec import Struct
 
-from holdfast.domain.tools import ResultCode
+from holdfast.domain.tools import ResultCode, ToolClass
 from holdfast.ports.tools import ToolWorkspace
+from holdfast.process.cancellation import run_in_thread
 from holdfast.process.protected_paths import KEY_HEAD, ProtectedPaths, fold_path, is_private_key
 from holdfast.tools.files.errors import (
     hard_linked,
@@ -32,12 +34,15 @@ from holdfast.tools.files.openat import (
 )
 from holdfast.tools.files.path_walk import PathTarget, walk_path
 from holdfast.tools.files.scope import Names, ToolScope, build_scope, split_path
-from holdfast.tools.tool import ToolFailure
+from holdfast.tools.tool import CallPlan, ToolFailure
 
 LARGEST: Final = 8 << 20
 
 # Non-blocking, so that opening a FIFO does not hang; a tty does not become controlling.
 FILE: Final[int] = NO_FOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+
+# What may be otherwise when the call runs.
+_TRANSIENT: Final = frozenset({ResultCode.NOT_FOUND, ResultCode.NOT_A_FILE, ResultCode.FAILED})
 
 
 class FileSettings(Struct, frozen=True, kw_only=True):
@@ -67,6 +72,35 @@ class FileAccess:
     def scope(self, workspace: ToolWorkspace) -> ToolScope:
         """Return the scope of a workspace."""
         return build_scope(workspace, self._extra_roots)
+
+    async def plan_read(
+        self, workspace: ToolWorkspace, path: str, kind: Literal["file", "folder", "either"]
+    ) -> CallPlan:
+        """Refuse a path that may not be read; one that is only missing may still come."""
+
+        def check(_: Event) -> None:
+            scope = self.scope(workspace)
+            try:
+                with self.resolve_path(scope, path) as path_target:
+                    is_folder = kind == "folder" or (kind == "either" and path_target.is_folder())
+                    with self.folder(path_target) if is_folder else self.file(scope, path_target):
+                        return
+            except ToolFailure as trouble:
+                if trouble.code not in _TRANSIENT:
+                    raise
+
+        await run_in_thread(check)
+        return CallPlan(tool_class=ToolClass.READ, preview={"path": path})
+
+    @contextmanager
+    def open_file(self, workspace: ToolWorkspace, path: str) -> Iterator[int]:
+        """Open a file of a workspace for reading."""
+        scope = self.scope(workspace)
+        with (
+            self.resolve_path(scope, path) as path_target,
+            self.file(scope, path_target) as descriptor,
+        ):
+            yield descriptor
 
     @contextmanager
     def resolve_path(self, scope: ToolScope, path: str) -> Iterator[PathTarget]:
@@ -222,9 +256,3 @@ def read_whole(descriptor: int, path: str) -> bytes:
     if not left:
         raise too_large(path, LARGEST)
     return b"".join(parts)
-
-
-def allow_if_transient(trouble: ToolFailure) -> None:
-    """Ignore failures that may have changed when the call runs; re-raise denials."""
-    if trouble.code not in (ResultCode.NOT_FOUND, ResultCode.NOT_A_FILE, ResultCode.FAILED):
-        raise trouble

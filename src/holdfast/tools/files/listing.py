@@ -7,16 +7,16 @@ import os
 import stat
 from collections import deque
 from collections.abc import Iterator
-from functools import partial
+from contextlib import AbstractContextManager
 from threading import Event
 from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
-from holdfast.domain.tools import Effect, ResultCode, ToolClass
+from holdfast.domain.tools import Effect, ResultCode
 from holdfast.ports.tools import RequestedCall, ToolWorkspace
 from holdfast.process.cancellation import run_in_thread
-from holdfast.tools.files.access import FileAccess, allow_if_transient
+from holdfast.tools.files.access import FileAccess, read_whole
 from holdfast.tools.files.path_walk import PathTarget
 from holdfast.tools.files.patterns import glob_matcher
 from holdfast.tools.files.read import FilePath, modified_at
@@ -84,10 +84,15 @@ class DirectoryTree:
             finally:
                 os.close(folder)
 
+    def read(self, entry: TreeEntry) -> bytes:
+        """Return the content of a file."""
+        with self._opened(entry) as descriptor:
+            return read_whole(descriptor, self._path_target.path)
+
     def withholds(self, entry: TreeEntry) -> bool:
         """Return whether a file is protected (private key, hard link), and count it."""
         try:
-            with self._file_access.opened(self._scope, self._path_target, entry.folder, entry.name):
+            with self._opened(entry):
                 return False
         except ToolFailure as trouble:
             is_denied = trouble.code is ResultCode.PROTECTED_PATH
@@ -96,6 +101,10 @@ class DirectoryTree:
         # Unreadable for other reasons, or removed; the entry may still be listed.
         except OSError:
             return False
+
+    def _opened(self, entry: TreeEntry) -> AbstractContextManager[int]:
+        target, folder = self._path_target, entry.folder
+        return self._file_access.opened(self._scope, target, folder, entry.name)
 
     def _in(self, folder: int, above: Names) -> Iterator[TreeEntry]:
         if self._file_access.is_closed(folder):
@@ -127,7 +136,16 @@ class DirectoryTree:
 
 def list_directory_tool(file_access: FileAccess) -> LocalTool[ListDirectoryArguments]:
     """Return the `list_directory` tool."""
-    listing = _Listing(file_access)
+
+    async def plan(workspace: ToolWorkspace, arguments: ListDirectoryArguments) -> CallPlan:
+        glob_matcher(arguments.glob)
+        return await file_access.plan_read(workspace, arguments.path, "folder")
+
+    async def act(
+        workspace: ToolWorkspace, arguments: ListDirectoryArguments, _: RequestedCall
+    ) -> dict[str, Any]:
+        return await run_in_thread(lambda stop: _list(file_access, workspace, arguments, stop))
+
     return LocalTool(
         name="list_directory",
         description=(
@@ -137,8 +155,8 @@ def list_directory_tool(file_access: FileAccess) -> LocalTool[ListDirectoryArgum
         ),
         arguments=ListDirectoryArguments,
         effect=lambda _: Effect.PURE,
-        plan=listing.plan,
-        act=listing.act,
+        plan=plan,
+        act=act,
     )
 
 
@@ -151,52 +169,29 @@ def display_path(path: str, names: Names) -> str:
     return os.fsencode(joined).decode("utf-8", "replace")
 
 
-class _Listing:
-    def __init__(self, file_access: FileAccess) -> None:
-        self._file_access = file_access
-
-    async def plan(self, workspace: ToolWorkspace, arguments: ListDirectoryArguments) -> CallPlan:
-        glob_matcher(arguments.glob)
-        await run_in_thread(partial(self._check, workspace, arguments.path))
-        return CallPlan(tool_class=ToolClass.READ, preview={"path": arguments.path})
-
-    async def act(
-        self, workspace: ToolWorkspace, arguments: ListDirectoryArguments, _: RequestedCall
-    ) -> dict[str, Any]:
-        return await run_in_thread(partial(self._list, workspace, arguments))
-
-    def _check(self, workspace: ToolWorkspace, path: str, _: Event) -> None:
-        try:
-            with (
-                self._file_access.resolve_path(
-                    self._file_access.scope(workspace), path
-                ) as path_target,
-                self._file_access.folder(path_target),
-            ):
-                return
-        except ToolFailure as trouble:
-            allow_if_transient(trouble)
-
-    def _list(
-        self, workspace: ToolWorkspace, arguments: ListDirectoryArguments, stop: Event
-    ) -> dict[str, Any]:
-        fits = glob_matcher(arguments.glob)
-        scope = self._file_access.scope(workspace)
-        shown: list[dict[str, Any]] = []
-        with (
-            self._file_access.resolve_path(scope, arguments.path) as path_target,
-            self._file_access.folder(path_target) as top,
-        ):
-            tree = DirectoryTree(self._file_access, scope, path_target, stop)
-            for entry in tree.entries(top, depth=arguments.depth):
-                if not fits("/".join(entry.names)):
-                    continue
-                if len(shown) == _ENTRIES_MOST:
-                    tree.is_truncated = True
-                    break
-                if not (stat.S_ISREG(entry.found.st_mode) and tree.withholds(entry)):
-                    shown.append(_display_entry(arguments.path, entry))
-        return {"entries": shown, "truncated": tree.is_truncated, "withheld": tree.withheld}
+def _list(
+    file_access: FileAccess,
+    workspace: ToolWorkspace,
+    arguments: ListDirectoryArguments,
+    stop: Event,
+) -> dict[str, Any]:
+    fits = glob_matcher(arguments.glob)
+    scope = file_access.scope(workspace)
+    shown: list[dict[str, Any]] = []
+    with (
+        file_access.resolve_path(scope, arguments.path) as path_target,
+        file_access.folder(path_target) as top,
+    ):
+        tree = DirectoryTree(file_access, scope, path_target, stop)
+        for entry in tree.entries(top, depth=arguments.depth):
+            if not fits("/".join(entry.names)):
+                continue
+            if len(shown) == _ENTRIES_MOST:
+                tree.is_truncated = True
+                break
+            if not (stat.S_ISREG(entry.found.st_mode) and tree.withholds(entry)):
+                shown.append(_display_entry(arguments.path, entry))
+    return {"entries": shown, "truncated": tree.is_truncated, "withheld": tree.withheld}
 
 
 def _display_entry(path: str, entry: TreeEntry) -> dict[str, Any]:

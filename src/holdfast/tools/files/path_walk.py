@@ -4,6 +4,7 @@ No symbolic link and no race (TOCTOU) can redirect it.
 """
 
 import os
+import stat
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -48,6 +49,14 @@ class PathTarget(Struct, frozen=True, kw_only=True):
         """Return the names of the file, starting at the file system root."""
         leaf = () if self.leaf is None else (self.leaf,)
         return self.root.names + self.names + self.missing + leaf
+
+    def is_folder(self) -> bool:
+        """Return whether the target is an existing directory."""
+        if self.leaf is None or not self.is_there:
+            return self.leaf is None
+        with translate_os_errors(self.path):
+            found = os.stat(self.leaf, dir_fd=self.folder, follow_symlinks=False)
+        return stat.S_ISDIR(found.st_mode)
 
     def judged(self) -> set[Names]:
         """Return every form of the path that the rules must check."""

@@ -3,17 +3,16 @@
 import mimetypes
 import os
 from datetime import UTC, datetime
-from functools import partial
 from threading import Event
 from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
 from holdfast.domain.messages import is_media_type
-from holdfast.domain.tools import Effect, ResultCode, ToolClass
+from holdfast.domain.tools import Effect, ResultCode
 from holdfast.ports.tools import RequestedCall, ToolWorkspace
 from holdfast.process.cancellation import run_in_thread
-from holdfast.tools.files.access import FileAccess, allow_if_transient, read_whole
+from holdfast.tools.files.access import FileAccess, read_whole
 from holdfast.tools.files.errors import binary_file
 from holdfast.tools.tool import CallPlan, LocalTool, ToolFailure
 
@@ -33,7 +32,19 @@ class ReadFileArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 def read_file_tool(file_access: FileAccess) -> LocalTool[ReadFileArguments]:
     """Return the `read_file` tool."""
-    reading = _ReadFile(file_access)
+
+    async def plan(workspace: ToolWorkspace, arguments: ReadFileArguments) -> CallPlan:
+        if arguments.end_line is not None and arguments.end_line < arguments.start_line:
+            raise ToolFailure(
+                ResultCode.INVALID_ARGUMENTS, "end_line must not be smaller than start_line."
+            )
+        return await file_access.plan_read(workspace, arguments.path, "file")
+
+    async def act(
+        workspace: ToolWorkspace, arguments: ReadFileArguments, _: RequestedCall
+    ) -> dict[str, Any]:
+        return await run_in_thread(lambda _: _read(file_access, workspace, arguments))
+
     return LocalTool(
         name="read_file",
         description=(
@@ -42,8 +53,8 @@ def read_file_tool(file_access: FileAccess) -> LocalTool[ReadFileArguments]:
         ),
         arguments=ReadFileArguments,
         effect=lambda _: Effect.PURE,
-        plan=reading.plan,
-        act=reading.act,
+        plan=plan,
+        act=act,
     )
 
 
@@ -55,17 +66,20 @@ class ReadMediaArguments(Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 def read_media_tool(file_access: FileAccess) -> LocalTool[ReadMediaArguments]:
     """Return the `read_media` tool."""
-    reading = _ReadFile(file_access)
 
     async def plan(workspace: ToolWorkspace, arguments: ReadMediaArguments) -> CallPlan:
         _media_type(arguments.path)
-        return await reading.plan(workspace, ReadFileArguments(path=arguments.path))
+        return await file_access.plan_read(workspace, arguments.path, "file")
 
     async def act(
         workspace: ToolWorkspace, arguments: ReadMediaArguments, _: RequestedCall
     ) -> dict[str, Any]:
+        def read(_: Event) -> bytes:
+            with file_access.open_file(workspace, arguments.path) as descriptor:
+                return read_whole(descriptor, arguments.path)
+
         mime_type = _media_type(arguments.path)
-        content = await run_in_thread(partial(reading.content, workspace, arguments.path))
+        content = await run_in_thread(read)
         # The handle and the type in the result make the engine attach the content.
         ref = await workspace.shelf.keep(content, mime_type=mime_type)
         return {"mime_type": mime_type, "ref": ref, "byte_length": len(content)}
@@ -112,62 +126,22 @@ def format_instant(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-class _ReadFile:
-    def __init__(self, file_access: FileAccess) -> None:
-        self._file_access = file_access
-
-    async def plan(self, workspace: ToolWorkspace, arguments: ReadFileArguments) -> CallPlan:
-        if arguments.end_line is not None and arguments.end_line < arguments.start_line:
-            raise ToolFailure(
-                ResultCode.INVALID_ARGUMENTS, "end_line must not be smaller than start_line."
-            )
-        await run_in_thread(partial(self._check, workspace, arguments.path))
-        return CallPlan(tool_class=ToolClass.READ, preview={"path": arguments.path})
-
-    async def act(
-        self, workspace: ToolWorkspace, arguments: ReadFileArguments, _: RequestedCall
-    ) -> dict[str, Any]:
-        return await run_in_thread(partial(self._read, workspace, arguments))
-
-    def content(self, workspace: ToolWorkspace, path: str, _: Event) -> bytes:
-        """Return the bytes of a file; blocks."""
-        scope = self._file_access.scope(workspace)
-        with (
-            self._file_access.resolve_path(scope, path) as path_target,
-            self._file_access.file(scope, path_target) as descriptor,
-        ):
-            return read_whole(descriptor, path)
-
-    def _check(self, workspace: ToolWorkspace, path: str, _: Event) -> None:
-        scope = self._file_access.scope(workspace)
-        try:
-            with (
-                self._file_access.resolve_path(scope, path) as path_target,
-                self._file_access.file(scope, path_target),
-            ):
-                return
-        except ToolFailure as trouble:
-            allow_if_transient(trouble)
-
-    def _read(
-        self, workspace: ToolWorkspace, arguments: ReadFileArguments, _: Event
-    ) -> dict[str, Any]:
-        scope = self._file_access.scope(workspace)
-        with (
-            self._file_access.resolve_path(scope, arguments.path) as path_target,
-            self._file_access.file(scope, path_target) as descriptor,
-        ):
-            content = read_whole(descriptor, arguments.path)
-            found = os.fstat(descriptor)
-        if is_binary(content):
-            raise binary_file(arguments.path)
-        result = _lines(content.decode("utf-8", "replace"), arguments)
-        result |= {"size_bytes": len(content), "modified_at": modified_at(found)}
-        return result if _is_faithful(content) else result | {"lossy": True}
+def _read(
+    file_access: FileAccess, workspace: ToolWorkspace, arguments: ReadFileArguments
+) -> dict[str, Any]:
+    with file_access.open_file(workspace, arguments.path) as descriptor:
+        content = read_whole(descriptor, arguments.path)
+        found = os.fstat(descriptor)
+    if is_binary(content):
+        raise binary_file(arguments.path)
+    text = content.decode("utf-8", "replace").replace("\0", _REPLACEMENT)
+    result = _lines(text, arguments)
+    result |= {"size_bytes": len(content), "modified_at": modified_at(found)}
+    return result if text.encode() == content else result | {"lossy": True}
 
 
 def _lines(text: str, arguments: ReadFileArguments) -> dict[str, Any]:
-    *whole, rest = text.replace("\0", _REPLACEMENT).split("\n")
+    *whole, rest = text.split("\n")
     lines = [f"{line}\n" for line in whole] + ([rest] if rest else [])
     end = min(arguments.end_line or len(lines), len(lines))
     return {
@@ -176,13 +150,3 @@ def _lines(text: str, arguments: ReadFileArguments) -> dict[str, Any]:
         "end_line": end,
         "total_lines": len(lines),
     }
-
-
-def _is_faithful(content: bytes) -> bool:
-    if b"\0" in content:
-        return False
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

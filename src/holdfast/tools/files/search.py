@@ -1,26 +1,21 @@
 """`find_text`: the lines below a directory that match a pattern, within fixed limits."""
 
-import os
 import stat
 import time
 from collections.abc import Iterator
-from functools import partial
 from threading import Event
 from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
 from holdfast.domain.messages import ResultStatus
-from holdfast.domain.tools import Effect, ResultCode, ToolClass
+from holdfast.domain.tools import Effect, ResultCode
 from holdfast.ports.tools import RequestedCall, ToolWorkspace
 from holdfast.process.cancellation import run_in_thread
-from holdfast.tools.files.access import FileAccess, allow_if_transient, read_whole
-from holdfast.tools.files.errors import translate_os_errors
+from holdfast.tools.files.access import FileAccess, read_whole
 from holdfast.tools.files.listing import DirectoryTree, Glob, TreeEntry, display_path
-from holdfast.tools.files.path_walk import PathTarget
 from holdfast.tools.files.patterns import LinePattern, glob_matcher
 from holdfast.tools.files.read import FilePath, is_binary
-from holdfast.tools.files.scope import ToolScope
 from holdfast.tools.tool import CallPlan, LocalTool, ToolFailure
 
 _FILES_MOST: Final = 20_000
@@ -43,7 +38,17 @@ class FindTextArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 def find_text_tool(file_access: FileAccess) -> LocalTool[FindTextArguments]:
     """Return the `find_text` tool."""
-    searching = _FindText(file_access)
+
+    async def plan(workspace: ToolWorkspace, arguments: FindTextArguments) -> CallPlan:
+        glob_matcher(arguments.glob)
+        LinePattern(arguments.pattern)
+        return await file_access.plan_read(workspace, arguments.path, "either")
+
+    async def act(
+        workspace: ToolWorkspace, arguments: FindTextArguments, _: RequestedCall
+    ) -> dict[str, Any]:
+        return await run_in_thread(lambda stop: _find(file_access, workspace, arguments, stop))
+
     return LocalTool(
         name="find_text",
         description=(
@@ -53,82 +58,42 @@ def find_text_tool(file_access: FileAccess) -> LocalTool[FindTextArguments]:
         ),
         arguments=FindTextArguments,
         effect=lambda _: Effect.PURE,
-        plan=searching.plan,
-        act=searching.act,
+        plan=plan,
+        act=act,
     )
 
 
-class _FindText:
-    def __init__(self, file_access: FileAccess) -> None:
-        self._file_access = file_access
-
-    async def plan(self, workspace: ToolWorkspace, arguments: FindTextArguments) -> CallPlan:
-        glob_matcher(arguments.glob)
-        LinePattern(arguments.pattern)
-        await run_in_thread(partial(self._check, workspace, arguments.path))
-        return CallPlan(tool_class=ToolClass.READ, preview={"path": arguments.path})
-
-    async def act(
-        self, workspace: ToolWorkspace, arguments: FindTextArguments, _: RequestedCall
-    ) -> dict[str, Any]:
-        return await run_in_thread(partial(self._find, workspace, arguments))
-
-    def _check(self, workspace: ToolWorkspace, path: str, _: Event) -> None:
-        scope = self._file_access.scope(workspace)
-        try:
-            with self._file_access.resolve_path(scope, path) as path_target:
-                if _is_folder(path_target):
-                    with self._file_access.folder(path_target):
-                        return
-                with self._file_access.file(scope, path_target):
-                    return
-        except ToolFailure as trouble:
-            allow_if_transient(trouble)
-
-    def _find(
-        self, workspace: ToolWorkspace, arguments: FindTextArguments, stop: Event
-    ) -> dict[str, Any]:
-        scope = self._file_access.scope(workspace)
-        search = _Search(arguments, stop)
-        with self._file_access.resolve_path(scope, arguments.path) as path_target:
-            if not _is_folder(path_target):
-                with self._file_access.file(scope, path_target) as descriptor:
-                    search.look(arguments.path, read_whole(descriptor, arguments.path))
-                return search.result(withheld=0)
-            with self._file_access.folder(path_target) as top:
-                tree = DirectoryTree(self._file_access, scope, path_target, stop)
-                self._look_below(search, tree, scope, path_target, top)
-        search.is_truncated |= tree.is_truncated
-        return search.result(withheld=tree.withheld)
-
-    def _look_below(
-        self,
-        search: "_Search",
-        tree: DirectoryTree,
-        scope: ToolScope,
-        path_target: PathTarget,
-        top: int,
-    ) -> None:
-        for entry in tree.entries(top, depth=_DEEPEST, passing=".git"):
-            if search.must_stop():
-                return
-            if not search.wants(entry):
-                continue
-            if search.is_spent():
-                return
-            try:
-                with self._file_access.opened(
-                    scope, path_target, entry.folder, entry.name
-                ) as descriptor:
-                    content = read_whole(descriptor, path_target.path)
-            except ToolFailure as trouble:
-                tree.withheld += trouble.status is ResultStatus.DENIED
-                search.skip(trouble)
-            # Removed, or unreadable by system permissions.
-            except OSError:
-                continue
-            else:
-                search.look(display_path(path_target.path, entry.names), content)
+def _find(
+    file_access: FileAccess, workspace: ToolWorkspace, arguments: FindTextArguments, stop: Event
+) -> dict[str, Any]:
+    scope = file_access.scope(workspace)
+    search = _Search(arguments, stop)
+    with file_access.resolve_path(scope, arguments.path) as path_target:
+        if not path_target.is_folder():
+            with file_access.file(scope, path_target) as descriptor:
+                search.look(arguments.path, read_whole(descriptor, arguments.path))
+            return search.result(withheld=0)
+        with file_access.folder(path_target) as top:
+            tree = DirectoryTree(file_access, scope, path_target, stop)
+            for entry in tree.entries(top, depth=_DEEPEST, passing=".git"):
+                if search.must_stop():
+                    break
+                if not search.wants(entry):
+                    continue
+                if search.is_spent():
+                    break
+                try:
+                    content = tree.read(entry)
+                except ToolFailure as trouble:
+                    tree.withheld += trouble.status is ResultStatus.DENIED
+                    search.skip(trouble)
+                # Removed, or unreadable by system permissions.
+                except OSError:
+                    continue
+                else:
+                    search.look(display_path(arguments.path, entry.names), content)
+    search.is_truncated |= tree.is_truncated
+    return search.result(withheld=tree.withheld)
 
 
 class _Search:
@@ -215,11 +180,3 @@ def _blocks(content: bytes) -> Iterator[tuple[bytes, bool]]:
             end = content.find(b"\n", at) + 1 or len(content)
             yield content[at : at + _BLOCK], True
         at = end
-
-
-def _is_folder(path_target: PathTarget) -> bool:
-    if path_target.leaf is None or not path_target.is_there:
-        return path_target.leaf is None
-    with translate_os_errors(path_target.path):
-        found = os.stat(path_target.leaf, dir_fd=path_target.folder, follow_symlinks=False)
-    return stat.S_ISDIR(found.st_mode)
