@@ -337,19 +337,19 @@ class ProviderModels:
     async def _target(self, request: LlmRequest, provider: Provider) -> ModelTarget | Failed:
         base_url = self._base_urls.get(provider.name, provider.base_url)
         if base_url is None:
-            return missing_base_url(provider)
+            return _not_sent(_MISSING_BASE_URL, provider)
         if not _is_address(base_url):
-            return invalid_base_url(provider)
+            return _not_sent(_INVALID_BASE_URL, provider)
         try:
             key = await self._key_of(provider.key)
         # Neither chained nor logged, because a keychain's exception may contain the secret.
         except Exception:  # noqa: BLE001
-            return key_lookup_failed(provider)
+            return _not_sent(_UNREADABLE_KEY, provider)
         if key is None and provider.needs_key:
-            return missing_key(provider)
+            return _not_sent(_MISSING_KEY, provider)
         # Checked here, because the HTTP library's error for an invalid header would quote the key.
         if key is not None and not _VISIBLE.fullmatch(key.reveal()):
-            return invalid_key(provider)
+            return _not_sent(_INVALID_KEY, provider)
         return ModelTarget(provider=provider, name=request.model.name, base_url=base_url, key=key)
 
     async def _asked(
@@ -385,7 +385,7 @@ async def _stream_response(
 ) -> AsyncGenerator[LlmDelta, None]:
     if request.tools and not model.profile.get("supports_tools", True):
         if any(tool.name not in ALWAYS for tool in request.tools):
-            yield tools_unsupported(provider)
+            yield _not_sent(_NO_TOOLS, provider)
             return
         # Nothing else is lost: these tools are offered although the agent does not name any.
         request = replace(request, tools=())
@@ -409,7 +409,7 @@ async def _stream_response(
 def provider_failure(error: Exception, provider: Provider) -> Failed:
     """Return the failure for an exception of the provider's package."""
     if isinstance(error, ImportError):
-        return missing_package(provider)
+        return _not_sent(_MISSING_PACKAGE, provider)
     from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior, UserError
 
     match error:
@@ -424,7 +424,7 @@ def provider_failure(error: Exception, provider: Provider) -> Failed:
             return _api_failure(error, provider)
         # Raised while building the request, so nothing was sent.
         case UserError():
-            return unsupported_request(provider)
+            return _not_sent(_INEXPRESSIBLE, provider)
         case _:
             return Failed(
                 kind=FailureKind.UNKNOWN,
@@ -433,74 +433,20 @@ def provider_failure(error: Exception, provider: Provider) -> Failed:
             )
 
 
-def missing_key(provider: Provider) -> Failed:
-    """Return the failure for a missing key."""
-    return _not_sent(
-        FailureKind.AUTH, f"There is no key for {provider.key}; {_key_remedy(provider)}"
+def _not_sent(problem: tuple[FailureKind, str], provider: Provider) -> Failed:
+    """Return the failure for a request that was not sent."""
+    kind, sentence = problem
+    return Failed(
+        kind=kind,
+        message=sentence.format(
+            name=provider.name,
+            key=provider.key,
+            key_remedy=_key_remedy(provider),
+            extra=provider.extra,
+            variable=provider.base_url_variable or "the configuration",
+        ),
+        sent=False,
     )
-
-
-def key_lookup_failed(provider: Provider) -> Failed:
-    """Return the failure for a failed key lookup."""
-    return _not_sent(
-        FailureKind.AUTH,
-        f"The key for {provider.key} could not be read; {_key_remedy(provider)}",
-    )
-
-
-def invalid_key(provider: Provider) -> Failed:
-    """Return the failure for a malformed key."""
-    return _not_sent(
-        FailureKind.AUTH,
-        f"The key for {provider.key} contains invalid characters; {_key_remedy(provider)}",
-    )
-
-
-def missing_package(provider: Provider) -> Failed:
-    """Return the failure for a provider whose package is not installed."""
-    return _not_sent(
-        FailureKind.BAD_REQUEST,
-        f"The package for {provider.name} is not installed; install holdfast[{provider.extra}].",
-    )
-
-
-def missing_base_url(provider: Provider) -> Failed:
-    """Return the failure for a provider without a configured address."""
-    return _not_sent(
-        FailureKind.BAD_REQUEST,
-        f"There is no base URL for {provider.name}; set {provider.base_url_variable}.",
-    )
-
-
-def invalid_base_url(provider: Provider) -> Failed:
-    """Return the failure for a malformed base URL; not shown, because it may contain a key."""
-    return _not_sent(
-        FailureKind.BAD_REQUEST,
-        f"The base URL for {provider.name} is not valid; check "
-        f"{provider.base_url_variable or 'the configuration'}.",
-    )
-
-
-def tools_unsupported(provider: Provider) -> Failed:
-    """Return the failure for a model without tool support."""
-    return _not_sent(
-        FailureKind.BAD_REQUEST,
-        f"This model of {provider.name} does not support tools, and the agent needs "
-        "them; choose another model.",
-    )
-
-
-def unsupported_request(provider: Provider) -> Failed:
-    """Return the failure for a request that the provider's protocol cannot express."""
-    return _not_sent(
-        FailureKind.BAD_REQUEST,
-        f"{provider.name} cannot process this request; check the name of the model, "
-        "and the tools and settings of the agent.",
-    )
-
-
-def _not_sent(kind: FailureKind, message: str) -> Failed:
-    return Failed(kind=kind, message=message, sent=False)
 
 
 def _key_remedy(provider: Provider) -> str:
@@ -559,6 +505,37 @@ def _category(error: Exception) -> str:
     return type(error).__name__
 
 
+_MISSING_KEY: Final = (FailureKind.AUTH, "There is no key for {key}; {key_remedy}")
+_UNREADABLE_KEY: Final = (
+    FailureKind.AUTH,
+    "The key for {key} could not be read; {key_remedy}",
+)
+_INVALID_KEY: Final = (
+    FailureKind.AUTH,
+    "The key for {key} contains invalid characters; {key_remedy}",
+)
+_MISSING_PACKAGE: Final = (
+    FailureKind.BAD_REQUEST,
+    "The package for {name} is not installed; install holdfast[{extra}].",
+)
+_MISSING_BASE_URL: Final = (
+    FailureKind.BAD_REQUEST,
+    "There is no base URL for {name}; set {variable}.",
+)
+# The URL is not shown, because it may contain a key.
+_INVALID_BASE_URL: Final = (
+    FailureKind.BAD_REQUEST,
+    "The base URL for {name} is not valid; check {variable}.",
+)
+_NO_TOOLS: Final = (
+    FailureKind.BAD_REQUEST,
+    "This model of {name} does not support tools, and the agent needs them; choose another model.",
+)
+_INEXPRESSIBLE: Final = (
+    FailureKind.BAD_REQUEST,
+    "{name} cannot process this request; check the name of the model, "
+    "and the tools and settings of the agent.",
+)
 _NOT_FOUND: Final = 404
 # Server errors of the provider itself. Those of gateways (502, 504, 520 and above) are not among
 # them, because a gateway may lose the answer of a request that was processed and is charged.
