@@ -8,6 +8,7 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.time import Moment
 from holdfast.mcp.tool_types import Argument, BooleanType, IntegerType, one_of, validate_arguments
 from holdfast.observations.model import Name
+from tests.marks import each_case
 
 TAKEN = (
     Argument("name", Name, "A name.", is_required=True),
@@ -32,7 +33,7 @@ def test_where_anything_may_stand_null_is_something() -> None:
         validate_arguments(taken, {})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("sent", "field", "expected"),
     [
         ({}, "name", "required"),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.mcp.clients import Client
 from tests.mcp.payloads import ABC, COMPLETE, MINIMAL, UNIT
 
@@ -112,7 +112,7 @@ async def test_a_list_is_an_array_in_words_and_a_page_as_a_form(client: Client) 
     assert foreign.error == "invalid_cursor"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "error"),
     [
         ({"limit": 0}, "invalid_limit"),

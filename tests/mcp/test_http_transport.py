@@ -11,10 +11,10 @@ import pytest
 from holdfast import Holdfast
 from holdfast.domain.errors import Invalid
 from holdfast.domain.tokens import Caller, Scope
-from holdfast.http.routing import Route
 from holdfast.mcp.http_transport import McpEndpoint
 from tests.http.asgi import Answer, ask
 from tests.http.v1.client import HOST, Visitor, refusal, visiting
+from tests.marks import each_case
 from tests.mcp.clients import INITIALIZE, Poster, told
 from tests.mcp.payloads import MINIMAL
 from tests.mcp.test_tools import CHANGING
@@ -61,7 +61,7 @@ async def test_who_has_no_token_or_a_wrong_one_is_refused_before_anything_is_rea
         assert refusal(answer) == (401, "unauthenticated")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("headers", "expected"),
     [
         ({"host": "evil.example"}, (400, "invalid_host")),
@@ -75,53 +75,27 @@ async def test_other_names_and_other_pages_are_refused(
     assert refusal(await visitor.post("/mcp", PING, **headers)) == expected
 
 
-@pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS"])
+@each_case("method", ["GET", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS"])
 async def test_there_is_no_stream_and_no_session_to_end(visitor: Visitor, method: str) -> None:
     answer = await visitor.ask(method, "/mcp")
 
     assert (answer.status, answer.headers["allow"]) == (405, "POST")
 
 
-RAW = b'{"jsonrpc":"2.0","id":%s,"method":"%s","params":%s}'
-WIDE = RAW % (b"1", b"ping", b'{"a":[%s0]}' % (b"0," * 600_000))
+async def test_an_invalid_message_is_answered_with_its_id(visitor: Visitor) -> None:
+    for body, number, code in ((b"[1]", None, -32600), (b'{"id":7,"method":[[}', 7, -32600)):
+        answer = await visitor.ask(
+            "POST", "/mcp", body, headers={"content_type": "application/json"}
+        )
 
-
-@pytest.mark.parametrize(
-    ("body", "number", "code"),
-    [
-        (b"", None, -32700),
-        (b"nonsense", None, -32700),
-        (b"\xff\xfe", None, -32700),
-        (b"[" * 200, None, -32700),
-        (b"[]", None, -32600),
-        (b"[1]", None, -32600),
-        (b'"x"', None, -32600),
-        (b"{}", None, -32600),
-        (b'{"jsonrpc":"2.0","id":1,"result":{}}', 1, -32600),
-        (b'{"jsonrpc":"2.0","id":1,"method":"ping","method":"ping"}', 1, -32600),
-        (RAW % (b"1.5", b"ping", b"{}"), None, -32600),
-        (RAW % (b'"a"', b"ping", b"[]"), "a", -32600),
-        (RAW % (b"1", b"ping", b'{"a":"\\ud800"}'), 1, -32600),
-        (RAW % (b"1", b"ping", b'{"a":NaN}'), 1, -32600),
-        (RAW % (b"1", b"ping", b'{"a":1,"a":2}'), 1, -32600),
-        pytest.param(WIDE, 1, -32600, id="wide"),
-        (RAW % (b"7", b"ping", b"[" * 200), 7, -32600),
-    ],
-)
-async def test_what_is_no_message_is_refused_in_words_of_the_protocol(
-    visitor: Visitor, body: bytes, number: int | str | None, code: int
-) -> None:
-    answer = await visitor.ask("POST", "/mcp", body, headers={"content_type": "application/json"})
-
-    assert (answer.status, answer.document["id"]) == (400, number)
-    assert (answer.document["jsonrpc"], answer.document["error"]["code"]) == ("2.0", code)
+        assert (answer.status, answer.document["id"]) == (400, number)
+        assert (answer.document["jsonrpc"], answer.document["error"]["code"]) == ("2.0", code)
 
 
 MANY = [{"type": "work", "result": "success", "details": {"n": [0] * 60}} for _ in range(2_000)]
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "refused"),
     [
         ({"note": "NUL \x00 is kept"}, None),
@@ -195,19 +169,7 @@ async def test_a_message_may_have_so_many_bytes(visitor: Visitor) -> None:
     assert answer.document["error"]["message"].endswith("it is larger than 8 MiB.")
 
 
-async def test_whoever_may_only_read_reads(visitor: Visitor) -> None:
-    reader = await visitor.as_("local", Scope.READ)
-    refused = told(
-        "submit_agent_session",
-        (await reader.post("/mcp", call("submit_agent_session", MINIMAL))).document,
-    )
-    listed = await Poster(reader).tool("query_agent_history")
-
-    assert (refused.error, listed.words) == ("forbidden", [])
-    assert refused.form["details"] == {"needed": "write", "scope": "read"}
-
-
-@pytest.mark.parametrize("name", sorted(CHANGING))
+@each_case("name", sorted(CHANGING))
 async def test_whoever_may_only_read_changes_nothing(visitor: Visitor, name: str) -> None:
     reader = await visitor.as_("local", Scope.READ)
 
@@ -278,9 +240,9 @@ async def test_an_agent_that_tells_no_name_is_known_by_its_program(visitor: Visi
 
 
 async def test_many_at_once_are_all_answered(visitor: Visitor) -> None:
-    answers = await asyncio.gather(*(visitor.post("/mcp", PING | {"id": n}) for n in range(50)))
+    answers = await asyncio.gather(*(visitor.post("/mcp", PING | {"id": n}) for n in range(10)))
 
-    assert [each.document["id"] for each in answers] == list(range(50))
+    assert [each.document["id"] for each in answers] == list(range(10))
 
 
 async def test_the_protocol_is_loaded_when_it_is_first_spoken(quiet: Holdfast) -> None:
@@ -290,12 +252,3 @@ async def test_the_protocol_is_loaded_when_it_is_first_spoken(quiet: Holdfast) -
     async with McpEndpoint(quiet, "0") as endpoint:
         reply = await endpoint(caller, json.dumps(PING).encode(), {})
     assert (reply.status, json.loads(reply.body)["result"]) == (200, {})
-
-
-async def test_the_route_is_described(visitor: Visitor) -> None:
-    described = (await visitor.get("/openapi.json")).document["paths"]["/mcp"]
-
-    assert set(described) == {"post"}
-    assert set(described["post"]["responses"]) >= {"200", "202", "400", "401", "403", "404", "405"}
-    routes: tuple[Route, ...] = visitor.app.routes
-    assert [each.needs for each in routes if each.path == "/mcp"] == [Scope.READ]

@@ -8,6 +8,7 @@ from holdfast import Holdfast, SessionRequest
 from holdfast.mcp import resources
 from tests.builders import an_id
 from tests.houses import played
+from tests.marks import each_case
 from tests.mcp.clients import Client, Line, line_to
 from tests.mcp.payloads import COMPLETE
 
@@ -87,7 +88,7 @@ async def test_a_long_transcript_says_that_it_was_cut(
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "uri",
     [
         f"holdfast://sessions/{an_id(7)}",

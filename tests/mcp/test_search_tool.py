@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, SessionRequest
+from tests.marks import each_case
 from tests.mcp.clients import Client
 from tests.mcp.payloads import COMPLETE
 
@@ -56,28 +57,25 @@ async def test_pages_go_on_where_they_ended(quiet: Holdfast, client: Client) -> 
     assert rest.form["next_cursor"] is None
 
 
-@pytest.mark.parametrize(
-    "filters",
-    [
-        {"role": "assistant"},
-        {"tool": "shell"},
-        {"repo_id": "0192f0c1-0000-7000-8000-00000000dead"},
-        {"agent": "0192f0c1-0000-7000-8000-00000000dead"},
-        {"until": "2001-01-01"},
-        {"since": "2999-01-01T00:00:00Z"},
-    ],
-)
-async def test_filters_narrow_what_is_found(
-    quiet: Holdfast, client: Client, filters: dict[str, Any]
-) -> None:
+async def test_filters_narrow_what_is_found(quiet: Holdfast, client: Client) -> None:
     session = await quiet.open()
     await quiet.send(session.id, "a single gull")
+    stranger = "0192f0c1-0000-7000-8000-00000000dead"
 
     assert len((await client.tool("search_sessions", query="gull", role="user")).form["hits"]) == 1
-    assert (await client.tool("search_sessions", query="gull", **filters)).form["hits"] == []
+    for filters in (
+        {"role": "assistant"},
+        {"tool": "shell"},
+        {"repo_id": stranger},
+        {"agent": stranger},
+        {"until": "2001-01-01"},
+        {"since": "2999-01-01T00:00:00Z"},
+    ):
+        found = await client.tool("search_sessions", query="gull", **filters)
+        assert found.form["hits"] == [], filters
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "error"),
     [
         ({}, "schema_validation_failed"),
@@ -93,8 +91,3 @@ async def test_what_cannot_be_searched_is_refused(
     client: Client, arguments: dict[str, Any], error: str
 ) -> None:
     assert (await client.tool("search_sessions", **arguments)).error == error
-
-
-@pytest.mark.parametrize("query", ['"open phrase', "AND OR NOT", "*", "a:b", "NEAR(", "'; DROP--"])
-async def test_what_cannot_be_parsed_is_searched_as_words(client: Client, query: str) -> None:
-    assert (await client.tool("search_sessions", query=query)).is_error is False

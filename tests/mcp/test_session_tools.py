@@ -14,6 +14,7 @@ from holdfast.domain.messages import Text
 from holdfast.mcp import session_tools
 from tests.builders import an_id
 from tests.houses import news_until, played
+from tests.marks import each_case
 from tests.mcp.clients import Client, Line, line_to
 from tests.services.test_calls import left_in_doubt
 from tests.stand_ins import SeededRandomness, SettableClock, StandInMachine
@@ -186,7 +187,7 @@ async def test_a_call_that_several_have_needs_its_session(doubt: Doubt) -> None:
     assert meant.form["session_id"] == doubt.session.id
 
 
-@pytest.mark.parametrize("how", ["undo", None])
+@each_case("how", ["undo", None])
 async def test_a_call_cannot_be_settled_otherwise(client: Client, how: str | None) -> None:
     refused = await client.tool("settle_call", call_id="c1", how=how)
     lost = await client.tool("settle_call", call_id="c1", how="skip")

@@ -12,6 +12,7 @@ from holdfast.domain.tokens import Scope
 from holdfast.mcp.server import TOOLS
 from holdfast.mcp.tool_types import arguments_of, input_schema
 from holdfast.observations.model import Text, UnitId
+from tests.marks import each_case
 from tests.mcp.clients import Client
 from tests.mcp.payloads import COMPLETE
 from tests.observations.claims import FEATURE_UNIT
@@ -47,7 +48,7 @@ def test_the_tools_are_those_that_were_promised() -> None:
     assert {name for name, tool in TOOLS.items() if tool.needs is Scope.WRITE} == CHANGING
 
 
-@pytest.mark.parametrize("name", sorted(PROMISED))
+@each_case("name", sorted(PROMISED))
 def test_every_field_that_goes_in_or_out_is_described(name: str) -> None:
     tool = TOOLS[name]
     bare = [
@@ -62,7 +63,7 @@ def test_every_field_that_goes_in_or_out_is_described(name: str) -> None:
     assert tool.title
 
 
-@pytest.mark.parametrize("name", sorted(PROMISED))
+@each_case("name", sorted(PROMISED))
 def test_schemas_are_schemas_of_objects(name: str) -> None:
     for schema in (TOOLS[name].input_schema(), TOOLS[name].output_schema()):
         Draft202012Validator.check_schema(schema)

@@ -1,4 +1,4 @@
-"""Lines are cut from bytes however they come, and bounded before they are read."""
+"""Messages: lines cut from bytes, bounded before they are read, and refused with their id."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from holdfast.mcp.messages import INVALID_REQUEST, VALUES_MOST, MessageError, parse_message
 from holdfast.mcp.stdio_transport import LineBuffer, OverlongLine
 from holdfast.parsing.strict_json import DEPTH_MOST
+from tests.marks import each_case
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":%b}}'
 
@@ -44,3 +45,42 @@ def test_what_is_deep_or_wide_is_refused_without_being_read() -> None:
         refused = parse_message(PING % bomb)
         assert isinstance(refused, MessageError)
         assert (refused.text, refused.request_id) == (INVALID_REQUEST, 1)
+
+
+REQUEST = b'{"jsonrpc":"2.0","id":%b,"method":"ping","params":%b}'
+
+
+@each_case(
+    ("raw", "id", "code"),
+    [
+        *((raw, None, -32700) for raw in (b"", b"nonsense", b"\xff\xfe", b"[" * 5_000)),
+        *((raw, None, -32600) for raw in (b"[]", b"[1]", b'"x"', b"17", b"{}")),
+        (b'{"jsonrpc":"2.0"}', None, -32600),
+        *(
+            (REQUEST % (id, b"{}"), None, -32600)
+            for id in (b"1.5", b"null", b"false", b'"\\ud800"')
+        ),
+        *(
+            (raw.replace(b"%b", id), told, -32600)
+            for id, told in ((b"5", 5), (b'"five"', "five"))
+            for raw in (
+                b'{"jsonrpc":"1.0","id":%b,"method":"ping"}',
+                b'{"jsonrpc":"2.0","id":%b,"method":"ping","method":"ping"}',
+                b'{"jsonrpc":"2.0","method":"ping","params":{"id":7,"a":NaN},"id": %b }',
+                b'{"jsonrpc":"2.0","id":%b,"method":"ping","params":[]}',
+                b'{"jsonrpc":"2.0","id":%b,"method":"ping","params":{"a":1,"a":2}}',
+                b'{"jsonrpc":"2.0","id":%b,"method":"ping","params":{"a":"\\ud83d"}}',
+                b'{"jsonrpc":"2.0","id":%b,"method":"ping","params":{"a":' + b"9" * 5_000 + b"}}",
+                b'{"jsonrpc":"2.0","id":%b,"method":"ping","params":' + b"[" * 200,
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_an_invalid_message_is_refused_with_its_id(
+    raw: bytes, id: int | str | None, code: int
+) -> None:
+    refused = parse_message(raw)
+
+    assert isinstance(refused, MessageError)
+    assert (refused.request_id, refused.code) == (id, code)
