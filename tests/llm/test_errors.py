@@ -26,7 +26,6 @@ from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
-HOLDING = ("retry-after", "7")
 VARIABLES = {
     "openai": "openai, or set OPENAI_API_KEY",
     "openai-responses": "openai, or set OPENAI_API_KEY",
@@ -44,63 +43,72 @@ def bodies(dialect: Dialect, status: int) -> object:
     return {"error": {"message": CANARY, "type": "some_error", "code": None, "param": None}}
 
 
-@pytest.mark.parametrize(
-    ("status", "kind", "message"),
-    [
-        (429, "rate_limit", "{name} accepts no more requests for now (status 429)."),
-        (500, "unavailable", "{name} cannot answer now (status 500)."),
-        (503, "unavailable", "{name} cannot answer now (status 503)."),
-        (529, "unavailable", "{name} cannot answer now (status 529)."),
-        (408, "unavailable", "{name} cannot answer now (status 408)."),
-        (
-            401,
-            "auth",
-            "{name} does not accept the key (status 401); run holdfast key set {variable}.",
-        ),
-        (
-            402,
-            "auth",
-            "{name} requires payment (status 402); check the credit of the account.",
-        ),
-        (
-            403,
-            "auth",
-            "{name} does not accept the key (status 403); run holdfast key set {variable}.",
-        ),
-        (
-            404,
-            "bad_request",
-            "{name} does not know this model (status 404); "
-            "check its name, and the base URL if you have set one.",
-        ),
-        (
-            422,
-            "bad_request",
-            "{name} rejected the request (status 422); check the model and the settings "
-            "of the agent.",
-        ),
-        (413, "too_long", "The conversation is too long for this model of {name} (status 413)."),
-    ],
-)
+# By status: kind of failure, whether it may be billed, and the sentence.
+STATUSES = {
+    429: ("rate_limit", False, "{name} accepts no more requests for now (status 429)."),
+    500: ("unavailable", False, "{name} cannot answer now (status 500)."),
+    502: ("unavailable", True, "{name} cannot answer now (status 502)."),
+    503: ("unavailable", False, "{name} cannot answer now (status 503)."),
+    504: ("unavailable", True, "{name} cannot answer now (status 504)."),
+    522: ("unavailable", True, "{name} cannot answer now (status 522)."),
+    529: ("unavailable", False, "{name} cannot answer now (status 529)."),
+    408: ("unavailable", False, "{name} cannot answer now (status 408)."),
+    401: (
+        "auth",
+        False,
+        "{name} does not accept the key (status 401); run holdfast key set {variable}.",
+    ),
+    402: (
+        "auth",
+        False,
+        "{name} requires payment (status 402); check the credit of the account.",
+    ),
+    403: (
+        "auth",
+        False,
+        "{name} does not accept the key (status 403); run holdfast key set {variable}.",
+    ),
+    404: (
+        "bad_request",
+        False,
+        "{name} does not know this model (status 404); "
+        "check its name, and the base URL if you have set one.",
+    ),
+    400: (
+        "bad_request",
+        False,
+        "{name} rejected the request (status 400); check the model and the settings of the agent.",
+    ),
+    413: (
+        "too_long",
+        False,
+        "The conversation is too long for this model of {name} (status 413).",
+    ),
+}
+
+
 async def test_a_status_is_told_by_kind_and_the_request_is_not_repeated(
-    fake: FakeProvider, dialect: Dialect, status: int, kind: str, message: str
+    fake: FakeProvider, dialect: Dialect
 ) -> None:
-    deltas = await answer(fake, dialect, refusing(status, bodies(dialect, status)))
-
     name = dialect.provider
-    told = message.format(name=name, variable=VARIABLES[name])
-    assert deltas == [Failed(kind=FailureKind(kind), message=told, status=status, billed=False)]
-    assert len(fake.received) == 1
+    fake.replies += [refusing(status, bodies(dialect, status)) for status in STATUSES]
 
+    async with asking(fake, dialect) as vendors:
+        request = a_request(said("Hi"), model=dialect.model)
+        told = [await heard(vendors, request) for _ in STATUSES]
 
-@pytest.mark.parametrize("status", [502, 504, 522])
-async def test_an_error_of_a_gateway_may_be_billed(
-    fake: FakeProvider, dialect: Dialect, status: int
-) -> None:
-    [failed] = await answer(fake, dialect, refusing(status, bodies(dialect, status)))
-
-    assert isinstance(failed, Failed)
-    assert failed.billed
+    assert told == [
+        [
+            Failed(
+                kind=FailureKind(kind),
+                message=message.format(name=name, variable=VARIABLES[name]),
+                status=status,
+                billed=billed,
+            )
+        ]
+        for status, (kind, billed, message) in STATUSES.items()
+    ]
+    assert len(fake.received) == len(STATUSES)
 
 
 async def test_a_conversation_that_is_too_long_is_told_as_such(
@@ -118,46 +126,34 @@ async def test_a_conversation_that_is_too_long_is_told_as_such(
     ]
 
 
-async def test_any_other_bad_request_is_not_too_long(fake: FakeProvider, dialect: Dialect) -> None:
-    [failed] = await answer(fake, dialect, refusing(400, bodies(dialect, 400)))
-
-    assert isinstance(failed, Failed)
-    assert failed.kind is FailureKind.BAD_REQUEST
-
-
-async def test_how_long_to_wait_may_be_told_in_seconds(
-    fake: FakeProvider, dialect: Dialect
-) -> None:
-    [failed] = await answer(fake, dialect, refusing(429, bodies(dialect, 429), HOLDING))
-
-    assert isinstance(failed, Failed)
-    assert failed.retry_after == 7.0
-
-
-async def test_how_long_to_wait_may_be_told_as_a_date(fake: FakeProvider, dialect: Dialect) -> None:
+async def test_how_long_to_wait_may_be_told_in_seconds_or_as_a_date(fake: FakeProvider) -> None:
     later = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
-    held = ("retry-after", later)
+    found = []
 
-    [failed] = await answer(fake, dialect, refusing(429, bodies(dialect, 429), held))
+    for held in ("7", later):
+        reply = refusing(429, bodies(CHAT, 429), ("retry-after", held))
+        [failed] = await answer(fake, CHAT, reply)
+        assert isinstance(failed, Failed)
+        found.append(failed.retry_after)
 
-    assert isinstance(failed, Failed)
-    assert failed.retry_after is not None
-    assert 3_500 < failed.retry_after <= 3_600
+    assert found[0] == 7.0
+    assert found[1] is not None
+    assert 3_500 < found[1] <= 3_600
 
 
-@pytest.mark.parametrize("end", ["cut", "reset"])
 async def test_an_answer_that_breaks_in_the_middle_is_unavailable(
-    fake: FakeProvider, dialect: Dialect, end: str
+    fake: FakeProvider, dialect: Dialect
 ) -> None:
     pieces = dialect.stream(Saying(text=("Good ", "day")))
 
-    deltas = await answer(fake, dialect, Reply(pieces[: len(pieces) - 3], end=end))
+    for end in ("cut", "reset") if dialect is CHAT else ("cut",):
+        deltas = await answer(fake, dialect, Reply(pieces[: len(pieces) - 3], end=end))
+        assert deltas[-1] == Failed(
+            kind=FailureKind.UNAVAILABLE, message=f"The connection to {dialect.provider} failed."
+        )
 
-    assert deltas[-1] == Failed(
-        kind=FailureKind.UNAVAILABLE, message=f"The connection to {dialect.provider} failed."
-    )
 
-
+@pytest.mark.parametrize("dialect", [CHAT], ids=lambda each: each.provider)
 async def test_an_answer_that_breaks_before_its_first_word_may_be_billed(
     fake: FakeProvider, dialect: Dialect
 ) -> None:
@@ -243,7 +239,7 @@ async def test_a_failure_in_the_middle_of_an_answer_is_told_by_kind(
     assert CANARY not in failed.message
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("dialect", "body"),
     [
         (
@@ -279,6 +275,7 @@ async def test_what_is_wrong_with_the_account_is_not_the_fault_of_the_request(
     assert failed.kind is FailureKind.AUTH
 
 
+@pytest.mark.parametrize("dialect", [CHAT], ids=lambda each: each.provider)
 async def test_a_provider_that_nobody_is_at_is_unavailable(
     fake: FakeProvider, dialect: Dialect
 ) -> None:
@@ -296,6 +293,7 @@ async def test_a_provider_that_nobody_is_at_is_unavailable(
     ]
 
 
+@pytest.mark.parametrize("dialect", [CHAT], ids=lambda each: each.provider)
 async def test_a_provider_that_falls_silent_is_not_waited_for(
     fake: FakeProvider, dialect: Dialect
 ) -> None:
@@ -310,6 +308,7 @@ async def test_a_provider_that_falls_silent_is_not_waited_for(
     )
 
 
+@pytest.mark.parametrize("dialect", [CHAT], ids=lambda each: each.provider)
 async def test_a_redirection_is_not_followed(fake: FakeProvider, dialect: Dialect) -> None:
     away = Reply((b"{}",), status=307, headers=(("location", f"{fake.url}/elsewhere"),))
 

@@ -11,7 +11,7 @@ from holdfast.domain.messages import Media, Text, media_handle
 from holdfast.ports.llm import LlmMedia, LlmMessage, LlmRequest, LlmToolCall
 from tests.houses import played
 from tests.llm.builders import a_request, heard, said
-from tests.llm.dialects import CANDIDATES, CHAT, MESSAGES, RESPONSES, Dialect, Saying
+from tests.llm.dialects import CHAT, MESSAGES, Dialect, Saying
 from tests.llm.fake_providers import FakeProvider
 from tests.llm.provider_requests import KEY, asking
 from tests.marks import demands
@@ -84,67 +84,7 @@ async def test_chat_completions_get_urls_of_data(fake: FakeProvider) -> None:
     ]
 
 
-async def test_responses_get_urls_of_data(fake: FakeProvider) -> None:
-    body = await received(fake, RESPONSES, a_request(LOOK, model=RESPONSES.model))
-
-    assert body["input"] == [
-        {
-            "role": "user",
-            "content": [
-                {"type": "input_text", "text": "Compare this"},
-                {"type": "input_image", "image_url": url(PNG, "image/png"), "detail": "auto"},
-                {"type": "input_text", "text": " with that"},
-                {
-                    "type": "input_file",
-                    "filename": "filename.pdf",
-                    "file_data": url(PDF, "application/pdf"),
-                },
-                {"type": "input_text", "text": ", please."},
-            ],
-        }
-    ]
-
-
-async def test_messages_get_blocks_of_base64(fake: FakeProvider) -> None:
-    body = await received(fake, MESSAGES, a_request(LOOK, model=MESSAGES.model))
-
-    (message,) = body["messages"]
-    assert [block | {"cache_control": None} for block in message["content"]] == [
-        {"type": "text", "text": "Compare this", "cache_control": None},
-        {
-            "type": "image",
-            "source": {"type": "base64", "media_type": "image/png", "data": b64(PNG)},
-            "cache_control": None,
-        },
-        {"type": "text", "text": " with that", "cache_control": None},
-        {
-            "type": "document",
-            "source": {"type": "base64", "media_type": "application/pdf", "data": b64(PDF)},
-            "cache_control": None,
-        },
-        {"type": "text", "text": ", please.", "cache_control": None},
-    ]
-
-
-async def test_candidates_get_inline_data(fake: FakeProvider) -> None:
-    body = await received(fake, CANDIDATES, a_request(LOOK, model=CANDIDATES.model))
-
-    (content,) = body["contents"]
-    parts = content["parts"]
-    assert [part.get("text") for part in parts] == [
-        "Compare this",
-        None,
-        " with that",
-        None,
-        ", please.",
-    ]
-    blobs = [part["inlineData"] for part in parts if "inlineData" in part]
-    assert [(each["mime_type"], base64.urlsafe_b64decode(each["data"])) for each in blobs] == [
-        ("image/png", PNG),
-        ("application/pdf", PDF),
-    ]
-
-
+@pytest.mark.parametrize("dialect", [CHAT], ids=lambda each: each.provider)
 async def test_a_picture_alone_is_a_whole_message(fake: FakeProvider, dialect: Dialect) -> None:
     alone = LlmMessage(role="user", text="\n\n", media=(shown(PNG, "image/png"),))
 

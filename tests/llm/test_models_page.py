@@ -26,7 +26,7 @@ def the_example(folder: Path) -> str:
     return a_script(folder, found[1], name="greeting.yaml")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "ordinal", "reply"),
     [
         ("Hello", 1, "Good day! What can I do for you?"),
@@ -68,7 +68,7 @@ def test_the_page_names_every_key_of_a_step_and_every_kind_of_failure() -> None:
     assert list(rows("| kind | code of the turn |")) == [f"`{kind}`" for kind in FailureKind]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("said_text", "reply"),
     [
         (said_text.strip("`"), reply.strip("`"))

@@ -86,11 +86,6 @@ def test_the_first_answer_says_what_it_is_and_how_to_get_another_model() -> None
     assert [name for name in KEYS if name not in NOTE] == []
 
 
-def test_help_says_it_once() -> None:
-    assert answer(a_request(said("help"), model=OFFLINE)) == HELP
-    assert [name for name in KEYS if name not in HELP] == []
-
-
 KEYS = ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "HOLDFAST_MODEL", "offline model"]
 
 
@@ -104,7 +99,7 @@ def test_a_long_text_is_echoed_in_part_and_met_by_no_rule() -> None:
     assert later(text) == f"I have no rule for that. You wrote: {text[:2000]}…"
 
 
-@given(st.text(max_size=300))
+@given(st.text(max_size=60))
 def test_any_text_gets_the_same_answer_twice(text: str) -> None:
     assert later(text) == later(text) != ""
 

@@ -23,7 +23,7 @@ from holdfast.llm.router import context_window_of, prices_of
 from tests.marks import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("model", "expected"),
     [
         (
@@ -60,7 +60,7 @@ def test_well_known_models_have_their_price(model: str, expected: Prices) -> Non
     assert prices_of(model_of(model)) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("model", "same"),
     [
         ("openai-responses:gpt-4o", "openai:gpt-4o"),

@@ -7,15 +7,17 @@ from holdfast.domain.models import Prices, model_of
 from holdfast.llm.router import ModelRouter
 from holdfast.ports.llm import Failed, FailureKind
 from tests.llm.builders import a_request, heard, said
-from tests.llm.dialects import Dialect, Saying
+from tests.llm.dialects import CHAT, Dialect, Saying
 from tests.llm.fake_providers import FakeProvider
 from tests.llm.provider_requests import asking
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
 PASTED = "sk-canary-0123456789"
 
 
+@pytest.mark.parametrize("dialect", [CHAT], ids=lambda each: each.provider)
 async def test_a_provider_is_asked_through_the_door(fake: FakeProvider, dialect: Dialect) -> None:
     fake.replies.append(dialect.reply(Saying(text=("Hello",))))
     request = a_request(said("hi"), model=dialect.model)
@@ -50,12 +52,12 @@ async def test_a_provider_that_nobody_knows_is_a_failure_and_not_named() -> None
     ]
 
 
-@pytest.mark.parametrize("model", ["openai:some-model", "gemini:x", "ollama:qwen3:8b"])
+@each_case("model", ["openai:some-model", "gemini:x", "ollama:qwen3:8b"])
 def test_a_provider_without_a_key_passes_the_check_because_it_may_get_one(model: str) -> None:
     ModelRouter().check(model_of(model))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("model", "nearest"),
     [("opnai:gpt", "openai"), ("Anthropic:claude", "anthropic"), ("scriptd:x", "scripted")],
 )
@@ -95,7 +97,7 @@ def test_a_model_is_described_with_its_prices_and_its_window() -> None:
     )
 
 
-@pytest.mark.parametrize("model", ["scripted:x.yaml", "openai:nobodys-model"])
+@each_case("model", ["scripted:x.yaml", "openai:nobodys-model"])
 def test_a_model_that_nobody_has_a_price_for_stays_as_it_is(model: str) -> None:
     assert ModelRouter().describe(model_of(model)) == model_of(model)
 

@@ -65,7 +65,7 @@ async def test_reasoning_comes_first_and_counts_as_output(tmp_path: Path) -> Non
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("chunks", "pieces"),
     [(1, ["abcdef"]), (2, ["abc", "def"]), (4, ["a", "bc", "d", "ef"]), (99, list("abcdef"))],
 )
@@ -79,7 +79,7 @@ async def test_chunks_decide_how_often_the_text_is_cut(
     assert deltas == [*texts(*pieces), stopped(output=1)]
 
 
-@pytest.mark.parametrize("step", ["{}", "{text: ''}", "{delay_ms: 0}"])
+@each_case("step", ["{}", "{text: ''}", "{delay_ms: 0}"])
 async def test_an_answer_may_be_empty(tmp_path: Path, step: str) -> None:
     model = a_script(tmp_path, f"- {step}")
 
@@ -114,7 +114,7 @@ async def test_calls_are_streamed_with_ids_that_are_made_where_none_is_free(tmp_
     ]
 
 
-@pytest.mark.parametrize("kind", list(FailureKind))
+@each_case("kind", list(FailureKind))
 async def test_every_kind_of_failure_can_be_scripted(tmp_path: Path, kind: FailureKind) -> None:
     model = a_script(tmp_path, f"- error: {kind}")
 
@@ -189,7 +189,7 @@ match:
 """
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("messages", "answer"),
     [
         ([said("the weather?")], "sunny"),

@@ -57,8 +57,6 @@ async def test_what_a_history_would_refuse_is_refused_here(
     assert told(await shop.plan("checkpoint", **arguments)) == ("error", "invalid_arguments")
 
 
-@pytest.mark.parametrize(
-    "state", [None, {}, nested(32), {"a": "y" * 65_536}, {"a": [1, 2.5, None, -0.0]}]
-)
+@each_case("state", [None, {}, nested(32), {"a": "y" * 65_536}, {"a": [1, 2.5, None, -0.0]}])
 async def test_what_a_history_takes_is_taken(shop: Workshop, state: Any) -> None:
     assert isinstance(await shop.plan("checkpoint", name="x" * 512, state=state), PlannedCall)

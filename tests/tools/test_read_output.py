@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast.domain.messages import ResultStatus
-from holdfast.domain.tools import Effect, ToolClass
-from holdfast.ports.tools import CallOutcome, PlannedCall
+from holdfast.ports.tools import CallOutcome
+from tests.marks import each_case
 from tests.tools.file_fixture import Workshop, result, told
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +23,7 @@ async def test_a_part_of_what_was_kept(shop: Workshop) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("start", "end", "content", "span"),
     [
         (0, None, "aäß€😀z", (0, 13)),
@@ -73,20 +73,13 @@ async def test_what_is_no_text_is_replaced(shop: Workshop) -> None:
     assert found["content"] == "\ufffd\ufffda\ufffd\ufffd"
 
 
-@pytest.mark.parametrize("handle", ["media://0", "other", "../../x"])
+@each_case("handle", ["media://0", "other", "../../x"])
 async def test_what_this_session_has_not_kept_is_refused(shop: Workshop, handle: str) -> None:
     assert told(await shop.call("read_output", handle=handle)) == ("denied", "not_granted")
 
 
-@pytest.mark.parametrize("span", [{"start": 2, "end": 1}, {"start": -1}, {"end": 1 << 64}])
+@each_case("span", [{"start": 2, "end": 1}, {"start": -1}, {"end": 1 << 64}])
 async def test_a_part_that_cannot_be_is_no_argument(shop: Workshop, span: dict[str, int]) -> None:
     done = await shop.plan("read_output", handle="media://0", **span)
 
     assert told(done) == ("error", "invalid_arguments")
-
-
-async def test_reading_is_only_a_look(shop: Workshop) -> None:
-    planned = await shop.plan("read_output", handle="media://0")
-
-    assert isinstance(planned, PlannedCall)
-    assert (planned.effect, planned.tool_class) == (Effect.PURE, ToolClass.READ)

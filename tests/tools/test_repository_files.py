@@ -13,6 +13,7 @@ from holdfast.tools.files.openat import probe_kernel
 from holdfast.tools.git.status import GitStatus, parse_status
 from holdfast.tools.process_context import ProcessSettings
 from holdfast.tools.repository_files import LocalRepositoryFiles
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +56,7 @@ async def test_a_folder_inside_is_named_by_its_real_path(
     assert caught.value.kind == "outside"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("paths", "expected"),
     [
         (("a.txt",), ToolClass.WRITE),
@@ -73,7 +74,7 @@ async def test_the_most_delicate_file_decides(
     assert await files.class_of(str(tree), whole) is expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "content", "kind"),
     [("x" * 3, "x" * (8 * 2**20 + 1), "too_large"), ("a/" * 70 + "b", "x", "failed")],
 )

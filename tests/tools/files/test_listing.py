@@ -9,6 +9,8 @@ import pytest
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import FsTier
 from holdfast.ports.tools import CallOutcome
+from holdfast.tools.files import listing
+from tests.marks import each_case
 from tests.tools.file_fixture import Workshop, result, told
 
 pytestmark = pytest.mark.anyio
@@ -79,7 +81,7 @@ async def test_the_root_of_everything_can_be_listed(tmp_path: Path) -> None:
     assert all(each.startswith("/") and each.count("/") == 1 for each in found)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("glob", "found"),
     [
         ("*.py", ["a.py", "src/b.py", "src/deep/c.py"]),
@@ -139,15 +141,17 @@ async def test_a_protected_folder_is_not_listed(shop: Workshop) -> None:
         assert told(done) == ("denied", "protected_path"), path
 
 
-async def test_a_thousand_entries_are_shown_and_more_are_said(shop: Workshop) -> None:
-    for number in range(1001):
-        shop.put(f"{number:04}.txt")
+async def test_so_many_entries_are_shown_and_more_are_said(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "_ENTRIES_MOST", 3)
+    for name in "abcd":
+        shop.put(name)
 
     found = result(await shop.call("list_directory"))
 
-    assert (len(found["entries"]), found["truncated"]) == (1000, True)
-    assert found["entries"][-1]["path"] == "0999.txt"
-    (shop.inside / "1000.txt").unlink()
+    assert ([each["path"] for each in found["entries"]], found["truncated"]) == (list("abc"), True)
+    (shop.inside / "d").unlink()
     assert result(await shop.call("list_directory"))["truncated"] is False
 
 

@@ -10,6 +10,7 @@ import pytest
 from holdfast.tools.files import openat as kernels
 from holdfast.tools.files.openat import PATH_ONLY, KernelSupport, probe_kernel, real_path
 from holdfast.tools.files.tools import file_weaknesses
+from tests.marks import each_case
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def folder(tmp_path: Path) -> Iterator[int]:
     os.close(descriptor)
 
 
-@pytest.mark.parametrize("names", [[], ["a"], ["a", "b"]])
+@each_case("names", [[], ["a"], ["a", "b"]])
 def test_directories_below_are_opened(folder: int, kernel: KernelSupport, names: list[str]) -> None:
     opened = kernel.open_folder(folder, names, PATH_ONLY)
 
@@ -36,7 +37,7 @@ def test_directories_below_are_opened(folder: int, kernel: KernelSupport, names:
         os.close(opened)
 
 
-@pytest.mark.parametrize("names", [["link"], ["link", "b"], ["a", "out"], ["a", "file"], ["no"]])
+@each_case("names", [["link"], ["link", "b"], ["a", "out"], ["a", "file"], ["no"]])
 def test_links_files_and_nothing_are_not_opened(
     folder: int, kernel: KernelSupport, names: list[str]
 ) -> None:

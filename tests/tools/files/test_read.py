@@ -13,6 +13,7 @@ from holdfast.domain.tools import Effect, FsTier, ToolClass
 from holdfast.ports.tools import CallOutcome, PlannedCall
 from holdfast.tools.files.openat import probe_kernel
 from holdfast.tools.files.read import modified_at
+from tests.marks import each_case
 from tests.tools.file_fixture import Workshop, result, told
 
 pytestmark = pytest.mark.anyio
@@ -52,7 +53,7 @@ async def test_reading_is_planned_as_a_look_at_the_path_as_given(shop: Workshop)
     assert planned.preview == {"path": "./a.txt"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("start", "end", "content", "last"),
     [
         (2, None, "two\nthree\n", 3),
@@ -93,7 +94,7 @@ async def test_lines_that_go_backwards_are_no_argument(shop: Workshop) -> None:
     assert told(done) == ("error", "invalid_arguments")
 
 
-@pytest.mark.parametrize("extra", [{"start_line": 0}, {"encoding": "x"}, {"start_line": "1"}])
+@each_case("extra", [{"start_line": 0}, {"encoding": "x"}, {"start_line": "1"}])
 async def test_arguments_are_strict(shop: Workshop, extra: dict[str, Any]) -> None:
     done = await shop.plan("read_file", path="a.txt", **extra)
 

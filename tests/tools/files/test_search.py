@@ -48,7 +48,7 @@ async def test_matches_come_with_path_line_and_text(shop: Workshop) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("pattern", "found"),
     [
         ("^b", [2]),
@@ -185,7 +185,7 @@ async def test_a_pattern_that_is_slow_everywhere_ends_in_time(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.tools.files.search._SECONDS_MOST", 0.2)
-    shop.put("a.txt", hard_text(40))
+    shop.put("a.txt", hard_text(8))
 
     async with asyncio.timeout(10):
         found = result(await shop.call("find_text", pattern=HARD))
@@ -194,7 +194,7 @@ async def test_a_pattern_that_is_slow_everywhere_ends_in_time(
 
 
 async def test_a_cancelled_search_is_over_when_it_says_so(shop: Workshop) -> None:
-    shop.put("a.txt", hard_text(40))
+    shop.put("a.txt", hard_text(8))
     before = len(os.listdir("/proc/self/fd"))
 
     task = asyncio.ensure_future(shop.call("find_text", pattern=HARD))

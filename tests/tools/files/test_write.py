@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast.domain.messages import ResultStatus
-from holdfast.domain.tools import Effect, FsTier, ToolClass
+from holdfast.domain.tools import Effect, ToolClass
 from holdfast.ports.tools import CallOutcome, PlannedCall
+from tests.marks import each_case
 from tests.tools.file_fixture import ShelfInMemory, Workshop, result, told
 
 pytestmark = pytest.mark.anyio
@@ -148,7 +149,7 @@ async def test_an_edit_may_replace_several_if_their_number_is_right(shop: Worksh
     assert (result(done)["replaced"], file.read_text()) == (2, " y ")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("old", "occurrences", "code"),
     [
         ("z", 1, "no_match"),
@@ -210,7 +211,7 @@ async def test_eight_mebibytes_are_the_most(shop: Workshop) -> None:
     assert told(done) == ("error", "too_large")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("mode", "effect"),
     [
         ("replace", Effect.IDEMPOTENT),
@@ -350,15 +351,6 @@ async def test_a_shelf_that_is_full_prevents_the_write(shop: Workshop) -> None:
 
     assert told(done) == ("error", "failed")
     assert file.read_text() == "seen\n"
-
-
-async def test_the_full_tier_writes_outside_too(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, tier=FsTier.FULL)
-
-    done = await shop.call("write_file", path="../outside/new.txt", content="x\n")
-
-    assert result(done)["created"]
-    assert (shop.outside / "new.txt").read_text() == "x\n"
 
 
 @pytest.mark.parametrize("mode", ["replace", "append"])

@@ -166,7 +166,7 @@ VECTORS: dict[str, tuple[str, Plant]] = {
 }
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "sandbox",
     [

@@ -1,6 +1,7 @@
 """Imprints: git is asked again whenever it could say something else, and otherwise not."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from holdfast.tools.git import status as git_status
 from holdfast.tools.git.repository import Repository
 from holdfast.tools.git.status import GitStatus, fingerprint
 from holdfast.tools.process_context import ProcessSettings
-from holdfast.tools.tool import ToolFailure
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -81,15 +82,18 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_whatever_git_could_tell_changes_the_imprint(tree: Path, change: str) -> None:
-    before = imprint_of(tree)
+@each_case("change", CHANGES)
+def test_whatever_git_could_tell_changes_the_imprint(
+    tree: Path, tmp_path: Path, change: str
+) -> None:
+    copy = shutil.copytree(tree, tmp_path / change, symlinks=True)
+    before = imprint_of(copy)
     assert before is not None
-    assert imprint_of(tree) == before
+    assert imprint_of(copy) == before
 
-    CHANGES[change](tree)
+    CHANGES[change](copy)
 
-    assert imprint_of(tree) not in (None, before)
+    assert imprint_of(copy) not in (None, before)
 
 
 def test_what_is_passed_over_does_not_change_it(tree: Path) -> None:
@@ -117,13 +121,6 @@ def test_too_many_files_and_folders_that_cannot_be_read_prove_nothing(
     assert imprint_of(tree / "nowhere") is None
     monkeypatch.setattr(git_status, "FILES_MOST", 2)
     assert imprint_of(tree) is None
-
-
-def test_whoever_is_told_to_stop_stops(tree: Path) -> None:
-    stop = Event()
-    stop.set()
-    found = Repository(top=str(tree), git_dir=f"{tree}/.git", common_dir=f"{tree}/.git")
-    assert fingerprint(found, frozenset(), stop) is None
 
 
 async def test_git_is_asked_once_as_long_as_nothing_happens(tree: Path) -> None:
@@ -179,10 +176,3 @@ async def test_only_some_repositories_are_remembered(
     assert launcher.started == asked
     await status.entries(str(tree))
     assert launcher.started > asked
-
-
-async def test_what_is_no_repository_is_told(tmp_path: Path) -> None:
-    status = GitStatus(ProcessSettings(environment=os.environ), Launcher())
-
-    with pytest.raises(ToolFailure):
-        await status.entries(str(tmp_path))

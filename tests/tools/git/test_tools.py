@@ -10,6 +10,7 @@ import pytest
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, FsTier, ToolClass
 from holdfast.ports.tools import CallOutcome, PlannedCall
+from tests.marks import each_case
 from tests.tools.process_fixture import Workbench, codes
 
 # Programs are started here, which belongs to the whole run and not to the quick one.
@@ -61,12 +62,6 @@ async def test_status_of_one_path(bench: Workbench) -> None:
 
     assert await show(bench, path="folder") == "## main\n M folder/b.txt\n"
     assert await show(bench, path=str(bench.work / "a.txt")) == "## main\n M a.txt\n"
-
-
-async def test_the_default_is_the_status(bench: Workbench) -> None:
-    done = await bench.call("git_status")
-
-    assert done.result == {"exit_code": 0, "stdout": "## main\n", "stderr": ""}
 
 
 async def test_status_respects_what_the_user_and_the_repository_ignore(bench: Workbench) -> None:
@@ -262,6 +257,7 @@ async def test_a_repository_with_longer_names_works_too(tmp_path: Path) -> None:
 
     assert done.status is ResultStatus.OK, done
     assert len(done.result["commit"]) == 64
+    assert bench.git("log", "--format=%s %p") == "first \n"
     assert await show(bench) == "## main\n"
 
 
@@ -310,30 +306,6 @@ async def test_a_commit_holds_what_is_staged_and_the_named_paths(bench: Workbenc
     assert bench.git("reflog", "-1", "--format=%gs") == "commit: second\n"
     assert bench.git("fsck", "--strict") == ""
     assert list(bench.scratch.iterdir()) == []
-
-
-async def test_a_folder_with_removed_files_can_be_committed(bench: Workbench) -> None:
-    (bench.work / "folder/b.txt").unlink()
-    (bench.work / "folder/c.txt").write_text("three\n")
-
-    done = await commit(bench, "second", "folder")
-
-    assert done.status is ResultStatus.OK, done
-    assert bench.git("ls-files") == "a.txt\nfolder/c.txt\n"
-    assert bench.git("status", "--short") == ""
-
-
-async def test_the_first_commit_has_no_parent(tmp_path: Path) -> None:
-    bench = Workbench(tmp_path)
-    bench.git("init", "--quiet", "--initial-branch=main")
-    bench.git("config", "user.name", "Ada")
-    bench.git("config", "user.email", "ada@example.com")
-    (bench.work / "a.txt").write_text("one\n")
-
-    done = await commit(bench, "first", "a.txt")
-
-    assert done.status is ResultStatus.OK, done
-    assert bench.git("log", "--format=%s %p") == "first \n"
 
 
 async def test_a_detached_head_moves_alone(bench: Workbench) -> None:
@@ -440,37 +412,9 @@ async def test_content_that_needs_a_filter_is_refused(
     done = await commit(bench, "second", "a.txt")
 
     assert codes(done) == ("denied", "filter_needed")
-    assert bench.git("log", "--format=%s") == "first\n"
-
-
-async def test_a_file_with_a_filter_is_named(bench: Workbench) -> None:
-    (bench.work / ".gitattributes").write_text("*.txt filter=lfs\n")
-    (bench.work / "a.txt").write_text("changed\n")
-
-    done = await bench.plan("git_commit", message="second", paths=["a.txt"])
-
-    assert isinstance(done, CallOutcome)
-    assert codes(done) == ("denied", "filter_needed")
     assert done.error is not None
-    assert done.error.message.startswith("a.txt needs the filter lfs")
-
-
-async def test_a_filter_on_other_files_is_no_hindrance(bench: Workbench) -> None:
-    (bench.work / ".gitattributes").write_text("*.bin filter=lfs\na.txt -filter\n")
-    (bench.work / "large.bin").write_text("x")
-    (bench.work / "a.txt").write_text("changed\n")
-
-    assert (await commit(bench, "second", "a.txt", ".gitattributes")).status is ResultStatus.OK
-
-
-async def test_line_endings_are_kept_as_the_repository_wants_them(bench: Workbench) -> None:
-    bench.git("config", "core.autocrlf", "input")
-    (bench.work / "a.txt").write_bytes(b"one\r\ntwo\r\n")
-
-    done = await commit(bench, "second", "a.txt")
-
-    assert done.status is ResultStatus.OK, done
-    assert bench.git("cat-file", "blob", "HEAD:a.txt") == "one\ntwo\n"
+    assert done.error.message.startswith("a.txt needs the filter ")
+    assert bench.git("log", "--format=%s") == "first\n"
 
 
 @pytest.mark.sampled(1)
@@ -486,7 +430,7 @@ async def test_a_protected_file_is_not_committed(bench: Workbench, name: str) ->
     assert bench.git("status", "--short").startswith("??")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("message", "paths", "code"),
     [
         ("", [], "invalid_arguments"),
@@ -536,16 +480,27 @@ async def test_what_was_begun_with_git_is_ended_with_git(bench: Workbench) -> No
     assert "MERGE_HEAD" in done.error.message
 
 
-async def test_files_keep_the_modes_that_git_gives_them(bench: Workbench) -> None:
-    (bench.work / "a.txt").write_text("changed\n")
+async def test_a_commit_keeps_modes_and_line_endings_and_minds_no_filter_of_other_files(
+    bench: Workbench,
+) -> None:
+    (bench.work / ".gitattributes").write_text("*.bin filter=lfs\na.txt -filter\n")
+    (bench.work / "large.bin").write_text("x")
+    bench.git("config", "core.autocrlf", "input")
+    (bench.work / "a.txt").write_bytes(b"one\r\ntwo\r\n")
+    (bench.work / "folder/b.txt").unlink()
+    (bench.work / "folder/c.txt").write_text("three\n")
     index = bench.work / ".git/index"
     index.chmod(0o664)
 
-    done = await commit(bench, "second", "a.txt")
+    done = await commit(bench, "second", "a.txt", "folder", ".gitattributes")
 
+    assert done.status is ResultStatus.OK, done
+    assert bench.git("cat-file", "blob", "HEAD:a.txt") == "one\ntwo\n"
+    assert bench.git("ls-files") == ".gitattributes\na.txt\nfolder/c.txt\n"
+    assert bench.git("status", "--short") == "?? large.bin\n"
     name = done.result["commit"]
-    found = (bench.work / ".git/objects" / name[:2] / name[2:]).stat().st_mode
-    assert stat.S_IMODE(found) == 0o444
+    made = (bench.work / ".git/objects" / name[:2] / name[2:]).stat().st_mode
+    assert stat.S_IMODE(made) == 0o444
     assert stat.S_IMODE(index.stat().st_mode) == 0o664
 
 

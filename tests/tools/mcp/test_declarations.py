@@ -36,7 +36,7 @@ def test_a_server_is_declared_by_a_command() -> None:
     assert server.where == "serve --fast"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("transport", "kind"),
     [("http", HttpServer), ("sse", SseServer), ("websocket", WebsocketServer)],
 )

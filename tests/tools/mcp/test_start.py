@@ -23,6 +23,7 @@ from holdfast.tools.mcp.declarations import StdioServer, build_order
 from holdfast.tools.mcp.tools import McpTools
 from holdfast.tools.process_context import ProcessSettings, process_context_of
 from holdfast.tools.tool import ToolFailure
+from tests.marks import each_case
 from tests.tools.http_hosts import code_of
 from tests.tools.mcp_servers import Book, Hands, a_tool, welcoming, with_servers
 from tests.tools.process_fixture import PYTHON, known_means
@@ -161,7 +162,7 @@ async def test_a_server_that_is_not_confined_reaches_what_the_user_does_but_noth
     assert found == [True, not known_means().mounts]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("more", "domains", "network", "is_jailed"),
     [
         ({}, (), False, True),
@@ -228,7 +229,7 @@ async def _last_words(world: World, script: str, *, network: bool) -> str:
     return (await Launcher(known_means()).run(order, time_limit=20)).stderr.strip()
 
 
-@pytest.mark.parametrize("is_confined", [True, False])
+@each_case("is_confined", [True, False])
 def test_a_server_is_told_what_commands_are_told_and_what_is_named(
     world: World, is_confined: bool
 ) -> None:

@@ -14,6 +14,7 @@ from holdfast.tools.web.ssrf import (
     read_url,
     require_domain,
 )
+from tests.marks import each_case
 
 
 def code(text: str) -> str:
@@ -22,7 +23,7 @@ def code(text: str) -> str:
     return str(refused.value.code)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "read"),
     [
         ("https://example.com", "https://example.com/"),
@@ -49,7 +50,7 @@ def test_an_address_is_read_into_its_parts() -> None:
     assert url.origin == ("https", "example.com", 8443)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "",
@@ -140,7 +141,7 @@ def test_somebody_who_puts_a_password_into_a_url_is_told_so() -> None:
         read_url("https://me:word@example.com/")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "host",
     [
         "127.0.0.1",
@@ -172,14 +173,14 @@ def test_an_address_in_any_spelling_and_a_name_that_stays_at_home_are_known(host
     assert is_local_name(host)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "host", ["example.com", "1.example", "0x7f.example", "localhost.example", "notlocal", "a.arpa"]
 )
 def test_a_name_of_the_web_is_no_address(host: str) -> None:
     assert not is_local_name(host)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "localhost", "0x7f.1", "8.8.8.8"])
+@each_case("host", ["127.0.0.1", "[::1]", "localhost", "0x7f.1", "8.8.8.8"])
 def test_no_grant_can_name_an_address(host: str) -> None:
     with pytest.raises(ToolFailure) as refused:
         require_domain(read_url(f"https://{host}/"), [Grant(domains=(host,))])
@@ -197,7 +198,7 @@ def test_without_a_grant_nothing_is_allowed() -> None:
     assert allowed_domains([]) == frozenset()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("http://localhost:3000/mcp", "http://localhost:3000/mcp"),
