@@ -109,7 +109,7 @@ def body_of(route: Route) -> bytes:
 
     if route.body is None:
         return b""
-    return encoded(route.examples.get("body") or BODIES.get(route.name, {}))
+    return encoded(route.example or BODIES.get(route.name, {}))
 
 
 def seen_of(answer: Answer) -> tuple[int, dict[str, str], bytes]:

@@ -23,7 +23,7 @@ from holdfast.domain.events import decode_payload
 from holdfast.domain.messages import decode_parts
 from holdfast.domain.queries import decode_count, decode_cursor, encode_count
 from holdfast.domain.tools import Grant
-from holdfast.http.api.sessions import API_ROUTES
+from holdfast.http import repo_sessions
 from holdfast.http.app import V1_ROUTES
 from holdfast.http.requests import Request as HttpRequest
 from holdfast.http.requests import decode_body, decode_query
@@ -76,10 +76,10 @@ def prey(folder: Path) -> Iterator[Prey]:
 
 def wires() -> Iterator[Prey]:
     """Yield what reads a wire, and the one that writes to it."""
-    routes = [route for route in (*V1_ROUTES, *API_ROUTES) if isinstance(route, Route)]
+    routes = [route for route in (*V1_ROUTES, *repo_sessions.routes) if isinstance(route, Route)]
     bodies = [route.body for route in routes if route.body is not None and route.parse_body is None]
     queries = [route.query for route in routes if route.query is not None]
-    good = tuple(_line(each) for route in routes for each in route.examples.values())
+    good = tuple(_line(each) for route in routes if (each := route.example) is not None)
     yield Prey("bodies", good, _each(bodies, _body), (Invalid,))
     yield Prey("queries", (b"limit=5&cursor=x&status=idle",), _each(queries, _query), (Invalid,))
     yield Prey("cursors", (_cursor(), b"e30"), _cursors, (Invalid,))

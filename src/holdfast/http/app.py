@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from holdfast.api import LocalHoldfast
 from holdfast.domain.errors import Code, HoldfastError, Invalid, out_of_memory
 from holdfast.domain.tokens import Caller
-from holdfast.http.api.sessions import API_ROUTES
+from holdfast.http import repo_sessions
 from holdfast.http.auth import Authenticator, require_allowed_models
 from holdfast.http.bodies import SEND_SECONDS, chunks_of, read_in_turn
 from holdfast.http.errors import (
@@ -66,21 +66,6 @@ from holdfast.http.v1 import (
     search,
     sessions,
     zones,
-)
-from holdfast.http.v1 import (
-    agents as v1_agents,
-)
-from holdfast.http.v1 import (
-    history as v1_history,
-)
-from holdfast.http.v1 import (
-    messages as v1_messages,
-)
-from holdfast.http.v1 import (
-    models as v1_models,
-)
-from holdfast.http.v1 import (
-    sessions as v1_sessions,
 )
 from holdfast.http.web_ui import error_page, prefers_html
 
@@ -414,22 +399,20 @@ async def _wait_for_disconnect(request: Request) -> None:
 
 
 V1_ROUTES: Final[tuple[Route, ...]] = (
-    *agents.ROUTES,
-    *models.ROUTES,
-    *sessions.ROUTES,
-    *v1_sessions.LIFECYCLE_ROUTES,
-    *messages.ROUTES,
-    *events.ROUTES,
-    *v1_messages.MEDIA_ROUTES,
-    *approvals.ROUTES,
-    *calls.ROUTES,
-    *costs.ROUTES,
-    *search.ROUTES,
-    *zones.ROUTES,
-    *history.ROUTES,
-    *v1_history.TIMELINE_ROUTES,
-    *v1_models.DEFAULTS_ROUTES,
-    *v1_agents.PROGRAM_ROUTES,
+    *agents.routes,
+    *models.routes,
+    *sessions.routes,
+    *messages.routes,
+    *events.routes,
+    *messages.media_routes,
+    *approvals.routes,
+    *calls.routes,
+    *costs.routes,
+    *search.routes,
+    *zones.routes,
+    *history.routes,
+    *models.defaults_routes,
+    *agents.program_routes,
 )
 
 
@@ -484,5 +467,5 @@ def build_route_table(
 
     mounted = () if mcp_handler is None else (mcp_route(mcp_handler),)
     own = system_routes(probe, metrics, description, names)
-    table = RouteTable((*own, *V1_ROUTES, *API_ROUTES, *mounted))
+    table = RouteTable((*own, *V1_ROUTES, *repo_sessions.routes, *mounted))
     return table

@@ -14,12 +14,6 @@ from holdfast.wire.errors import ErrorForm
 PATH: Final = "/mcp"
 _INVALID_REQUEST: Final = -32600
 _INTERNAL_ERROR: Final = -32603
-_ABOUT: Final = (
-    "The Model Context Protocol over streamable HTTP: each POST is one JSON-RPC message, and "
-    "the response is JSON. The server is stateless, so there is no session id, no GET and no "
-    "DELETE. Tools that change something require the scope `write`; without it, their result "
-    "is an error. `docs/mcp.md` lists tools, resources and prompts."
-)
 
 
 class McpReply(Protocol):
@@ -78,7 +72,13 @@ def mcp_route(mcp_handler: McpHandler) -> Route:
     """Return the route of the MCP endpoint."""
 
     async def converse(request: RouteRequest[NoQuery, bytes]) -> Response:
-        """Send a message of the Model Context Protocol."""
+        """Send a message of the Model Context Protocol.
+
+        The Model Context Protocol over streamable HTTP: each POST is one JSON-RPC message, and the
+        response is JSON. The server is stateless, so there is no session id, no GET and no DELETE.
+        Tools that change something require the scope `write`; without it, their result is an error.
+        `docs/mcp.md` lists tools, resources and prompts.
+        """
         # The size of a reply is known and reserved only afterwards.
         async with request.room.starting:
             request.room.require(request.caller)
@@ -95,8 +95,7 @@ def mcp_route(mcp_handler: McpHandler) -> Route:
         # The handler validates the message itself, and reports errors as JSON-RPC.
         parse_body=bytes,
         refused=_rpc_error_reply,
-        error_codes=(Code.ANSWER_LIMIT,),
+        errors=(Code.ANSWER_LIMIT,),
         responses={200: RpcReply, 202: None, 400: (ErrorForm, RpcReply), 404: RpcReply},
-        examples={"body": {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}},
-        description=_ABOUT,
+        example={"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}},
     )

@@ -3,8 +3,11 @@
 The rows are in `v1/`, `api/` and `system_routes.py`.
 """
 
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
+from types import NoneType
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -63,12 +66,12 @@ class Route:
     """One row of the route table.
 
     `needs` is the scope a caller must have; None makes the route public. `responses` maps each
-    success status to the type of its body, or to several alternatives; `error_codes` lists the
-    codes of this route beyond those of every route. A `tolerant` route ignores unknown keys in body
-    and query. Where a body has its own validation, `parse_body` converts its bytes to what the
-    handler gets, and `body` only documents it. `refused` formats errors in the route's own
-    protocol, once the caller is authenticated. `is_large` marks a read whose response may take
-    megabytes; few of them are read at the same time, and the handler may run twice.
+    success status to the type of its body, or to several alternatives; `errors` lists the codes of
+    this route beyond those of every route and of its placeholders. A `tolerant` route ignores
+    unknown keys in body and query. Where a body has its own validation, `parse_body` converts its
+    bytes to what the handler gets, and `body` only documents it. `refused` formats errors in the
+    route's own protocol, once the caller is authenticated. `is_large` marks a read whose response
+    may take megabytes; few of them are read at the same time, and the handler may run twice.
     """
 
     method: str
@@ -85,7 +88,7 @@ class Route:
     body_may_be_missing: bool = False
     parse_body: Callable[[bytes], Any] | None = None
     refused: Callable[[HoldfastError, Any], Any] | None = None
-    error_codes: tuple[Code, ...] = ()
+    errors: tuple[Code, ...] = ()
     tolerant: bool = False
     response_headers: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     media_type: str = "application/json"
@@ -93,13 +96,18 @@ class Route:
     is_stream: bool = False
     is_large: bool = False
     has_no_head: bool = False
-    description: str = ""
-    examples: Mapping[str, Any] = field(default_factory=dict)
+    # A body that the route accepts.
+    example: Any = None
 
     @property
     def summary(self) -> str:
         """Return what the route does: the first paragraph of its handler's docstring."""
         return " ".join((self.handler.__doc__ or "").partition("\n\n")[0].split())
+
+    @property
+    def description(self) -> str:
+        """Return the other paragraphs of the docstring."""
+        return " ".join((self.handler.__doc__ or "").partition("\n\n")[2].split())
 
     @property
     def changes(self) -> bool:
@@ -193,20 +201,74 @@ class RouteTable:
 
 AGENT_SESSION_PATH: Final = "/v1/agents/{agent_id}/sessions/{session_id}"
 SESSION_PATH: Final = "/v1/sessions/{session_id}"
+H = TypeVar("H", bound=RouteHandler)
+
+
+class Routes(list[Route]):
+    """The routes of one noun, in order; each method returns a decorator of the handler.
+
+    Query and body are the types in the handler's annotation, unless `query` or `body` is given. A
+    path below `{session}` is served under both paths of a session.
+    """
+
+    def __init__(self, **defaults: Any) -> None:
+        """`defaults` are fields that all routes have in common."""
+        super().__init__()
+        self._defaults = defaults
+
+    def get(self, path: str, name: str, kind: Any = None, **fields: Any) -> Callable[[H], H]:
+        """Add a route that reads."""
+        return self.add("GET", path, name, kind, **fields)
+
+    def post(self, path: str, name: str, kind: Any = None, **fields: Any) -> Callable[[H], H]:
+        """Add a route that creates or acts."""
+        return self.add("POST", path, name, kind, **fields)
+
+    def add(
+        self, method: str, path: str, name: str, kind: Any = None, **fields: Any
+    ) -> Callable[[H], H]:
+        """Add a route; `kind` is the type of its body, or one for each status, or None for 204."""
+        responses = (
+            kind if isinstance(kind, Mapping) else {204: None} if kind is None else {200: kind}
+        )
+
+        def add(handler: H) -> H:
+            (request,) = islice(inspect.get_annotations(handler).values(), 1)
+            query, body = request.__args__
+            known: dict[str, Any] = {
+                "query": NoQuery if query is Any else query,
+                "body": None if body in (Any, NoneType) else body,
+                "responses": responses,
+                "needs": Scope.READ if method == "GET" else Scope.WRITE,
+            }
+            route = Route(
+                method=method,
+                path=path,
+                name=name,
+                handler=handler,
+                **known | self._defaults | fields,
+            )
+            self.extend(session_routes(route) if "{session}" in path else (route,))
+            return handler
+
+        return add
 
 
 def session_routes(route: Route) -> tuple[Route, Route]:
-    """Return the route under both paths of a session; its own path is the suffix."""
-    missing = {Code.AGENT_NOT_FOUND} - {*route.error_codes}
-    return (
-        replace(
-            route,
-            path=AGENT_SESSION_PATH + route.path,
-            name=f"agents.{route.name}",
-            error_codes=(*route.error_codes, *missing),
-        ),
-        replace(route, path=SESSION_PATH + route.path),
+    """Return a route below `{session}` under both paths of a session."""
+    under_agent, alone = (
+        route.path.replace("{session}", path) for path in (AGENT_SESSION_PATH, SESSION_PATH)
     )
+    return (
+        replace(route, path=under_agent, name=f"agents.{route.name}"),
+        replace(route, path=alone),
+    )
+
+
+def cached(kind: Any) -> dict[str, Any]:
+    """Return the fields of a route whose response can be revalidated by its ETag."""
+    etag = {200: ("etag",), 304: ("etag",)}
+    return {"responses": {200: kind, 304: None}, "response_headers": etag}
 
 
 async def requested_session(request: RouteRequest[Any, Any]) -> SessionId:

@@ -7,11 +7,10 @@ from typing import Any, Final
 from msgspec import Struct
 
 from holdfast.domain.errors import Code, Denied, HoldfastError
-from holdfast.domain.tokens import Scope
 from holdfast.http.auth import COOKIE, require_same_site
 from holdfast.http.metrics import MEDIA_TYPE, Metrics
 from holdfast.http.responses import Response
-from holdfast.http.routing import Route, RouteRequest
+from holdfast.http.routing import Route, RouteRequest, Routes, cached
 from holdfast.http.security import ServerNames
 from holdfast.http.web_ui import FOLDER, is_signed_in, page_routes
 
@@ -37,7 +36,9 @@ def system_routes(
     probe: Probe, metrics: Metrics, description: Callable[[], bytes], names: ServerNames
 ) -> tuple[Route, ...]:
     """Return the routes; `probe` raises while the store cannot be written."""
+    routes = Routes()
 
+    @routes.get("/healthz", "health", {200: Health, 503: Health}, needs=None)
     async def health(_: RouteRequest[Any, None]) -> Response:
         """Return whether the server is healthy."""
         try:
@@ -48,63 +49,30 @@ def system_routes(
             return Response(status=503, content=Health("unavailable"))
         return Response(content=Health("ok"))
 
+    @routes.get("/metrics", "metrics", str, media_type=MEDIA_TYPE)
     async def counted(_: RouteRequest[Any, None]) -> Response:
         """Return the metrics of the server as Prometheus text."""
         return Response(content=metrics.text().encode(), media_type=MEDIA_TYPE)
 
+    @routes.get("/openapi.json", "openapi", **cached(dict[str, Any]))
     async def described(_: RouteRequest[Any, None]) -> Response:
         """Return the OpenAPI document."""
         return Response(content=description(), has_etag=True)
 
-    return (
-        Route(
-            method="GET",
-            path="/healthz",
-            name="health",
-            handler=health,
-            needs=None,
-            responses={200: Health, 503: Health},
-        ),
-        Route(
-            method="GET",
-            path="/metrics",
-            name="metrics",
-            handler=counted,
-            needs=Scope.READ,
-            responses={200: str},
-            media_type=MEDIA_TYPE,
-        ),
-        Route(
-            method="GET",
-            path="/openapi.json",
-            name="openapi",
-            handler=described,
-            needs=Scope.READ,
-            responses={200: dict[str, Any], 304: None},
-            response_headers={200: ("etag",), 304: ("etag",)},
-        ),
-        _sign_in_route(names),
-        *page_routes(FOLDER),
+    @routes.get(
+        "/sign-in",
+        "sign_in",
+        {303: None},
+        needs=None,
+        has_no_head=True,
+        response_headers={303: ("location", "set-cookie")},
+        errors=(Code.FOREIGN_ORIGIN, Code.SIGN_IN_LIMIT, Code.UNAUTHENTICATED),
     )
-
-
-def _sign_in_route(names: ServerNames) -> Route:
     async def sign_in(request: RouteRequest[SignIn, None]) -> Response:
         """Exchange a one-time code for the session cookie of the web UI."""
         return await exchange_sign_in_code(request, names)
 
-    return Route(
-        method="GET",
-        path="/sign-in",
-        name="sign_in",
-        handler=sign_in,
-        needs=None,
-        query=SignIn,
-        responses={303: None},
-        has_no_head=True,
-        response_headers={303: ("location", "set-cookie")},
-        error_codes=(Code.FOREIGN_ORIGIN, Code.SIGN_IN_LIMIT, Code.UNAUTHENTICATED),
-    )
+    return (*routes, *page_routes(FOLDER))
 
 
 async def exchange_sign_in_code(

@@ -17,7 +17,7 @@ from holdfast.http.auth import read_cookie
 from holdfast.http.errors import error_response, path_not_found
 from holdfast.http.requests import Request
 from holdfast.http.responses import Response
-from holdfast.http.routing import Route, RouteHandler, RouteRequest
+from holdfast.http.routing import RouteRequest, Routes, cached
 
 # Where the build of `ui/` is stored, in a checkout and in a wheel.
 FOLDER: Final = Path(__file__).parent / "page"
@@ -231,8 +231,10 @@ ADDRESSES: Final[Mapping[str, str]] = {
 }
 
 
-def page_routes(folder: Path) -> tuple[Route, ...]:
+def page_routes(folder: Path) -> Routes:
     """Return the routes of the UI built into a folder, or of the page for a missing build."""
+    # The query string is used by the UI only.
+    routes = Routes(needs=None, tolerant=True)
 
     async def show(request: RouteRequest[Any, None]) -> Response:
         """Return the web UI, or a page that explains how to build it."""
@@ -246,6 +248,17 @@ def page_routes(folder: Path) -> tuple[Route, ...]:
             has_etag=True,
         )
 
+    for name, path in ADDRESSES.items():
+        routes.get(path, name, {200: str, 304: None}, media_type=MEDIA_TYPE)(show)
+
+    @routes.get(
+        "/assets/{name}",
+        "page.asset",
+        **cached(bytes),
+        media_type="application/octet-stream",
+        other_media_types=tuple(KINDS.values()),
+        errors=(Code.PATH_NOT_FOUND,),
+    )
     async def load(request: RouteRequest[Any, None]) -> Response:
         """Return a file of the web UI."""
         page = load_page(folder)
@@ -259,34 +272,4 @@ def page_routes(folder: Path) -> tuple[Route, ...]:
             has_etag=True,
         )
 
-    return (*(_address(name, path, show) for name, path in ADDRESSES.items()), _asset(load))
-
-
-def _address(name: str, path: str, show: RouteHandler) -> Route:
-    return Route(
-        method="GET",
-        path=path,
-        name=name,
-        handler=show,
-        needs=None,
-        responses={200: str, 304: None},
-        media_type=MEDIA_TYPE,
-        # The query string is used by the UI only.
-        tolerant=True,
-    )
-
-
-def _asset(load: RouteHandler) -> Route:
-    return Route(
-        method="GET",
-        path="/assets/{name}",
-        name="page.asset",
-        handler=load,
-        needs=None,
-        responses={200: bytes, 304: None},
-        response_headers={200: ("etag",), 304: ("etag",)},
-        media_type="application/octet-stream",
-        other_media_types=tuple(KINDS.values()),
-        error_codes=(Code.PATH_NOT_FOUND,),
-        tolerant=True,
-    )
+    return routes

@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
 from holdfast.domain.errors import Code
-from holdfast.http.api.sessions import API_ROUTES
+from holdfast.http import repo_sessions
 from holdfast.http.app import V1_ROUTES, build_route_table
 from holdfast.http.metrics import Metrics
 from holdfast.http.openapi.document import PATH_PARAMETERS, build_document, names_in
@@ -24,7 +24,7 @@ from tests.marks import demands
 
 pytestmark = pytest.mark.anyio
 
-ROUTES = (*V1_ROUTES, *API_ROUTES)
+ROUTES = (*V1_ROUTES, *repo_sessions.routes)
 
 
 MADE = build_document(
@@ -93,7 +93,7 @@ def test_every_code_of_a_route_is_told_with_its_status_and_an_example(route: Rou
         for code in codes
         if status not in route.responses
     }
-    assert set(route.error_codes) <= told
+    assert set(route.errors) <= told
     for status, codes in errors_of(route).items():
         examples = answers[str(status)]["content"]["application/json"]["examples"]
         assert set(examples) == set(codes)

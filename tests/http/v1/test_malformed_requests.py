@@ -119,7 +119,7 @@ def _fields(kind: Any) -> Any:
 def _bodies(route: Any) -> list[dict[str, Any]]:
     """Return bodies that are right but for one field, which is odd."""
     kinds = getattr(route.body, "__args__", (route.body,))
-    right = dict(route.examples.get("body", {}))
+    right = dict(route.example or {})
     found = []
     # A raw body has no fields.
     for kind in set(kinds) - {bytes}:

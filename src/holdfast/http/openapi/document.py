@@ -175,7 +175,7 @@ def _header_parameters(route: Route) -> list[Document]:
         names.append("If-None-Match")
     if 206 in route.responses:
         names.append("Range")
-    if Code.STALE_ETAG in route.error_codes:
+    if Code.STALE_ETAG in route.errors:
         names.append("If-Match")
     # A route that takes a client-chosen id also takes it in the header.
     if _takes_an_id(route):
@@ -303,9 +303,9 @@ def _body(route: Route, schemas: Schemas) -> Document:
     if route.body is bytes:
         whole = {"schema": {"type": "string", "format": "binary"}}
         return {"required": True, "content": dict.fromkeys(_UPLOADS, whole)}
-    given = route.examples or ({"body": {}} if route.body_may_be_missing else {})
-    examples = {name: {"value": value} for name, value in given.items()}
-    content = {"schema": schemas.of(route.body), **({"examples": examples} if examples else {})}
+    content: Document = {"schema": schemas.of(route.body)}
+    if route.example is not None or route.body_may_be_missing:
+        content["examples"] = {"body": {"value": route.example or {}}}
     return {
         "required": not route.body_may_be_missing,
         "content": {"application/json": content},

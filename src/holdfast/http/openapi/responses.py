@@ -321,16 +321,32 @@ def _references(names: Sequence[str]) -> Document:
     }
 
 
+# What is reported if the value of a placeholder names nothing.
+_PLACEHOLDER_CODES: Final[Mapping[str, Code]] = {
+    "agent_id": Code.AGENT_NOT_FOUND,
+    "approval_id": Code.APPROVAL_NOT_FOUND,
+    "call_id": Code.CALL_NOT_FOUND,
+    "definition_id": Code.INVALID_DEFINITION_ID,
+    "hash": Code.MEDIA_NOT_FOUND,
+    "message_id": Code.MESSAGE_NOT_FOUND,
+    "model_id": Code.MODEL_NOT_FOUND,
+    "ms": Code.ARCHIVE_NOT_FOUND,
+    "session_id": Code.SESSION_NOT_FOUND,
+    "session_key": Code.ENTITY_NOT_FOUND,
+}
+
+
 def errors_of(route: Route) -> dict[int, list[Code]]:
     """Return every error status that the route can return, with its codes."""
     codes = {Code.INVALID_HOST, Code.INVALID_QUERY, Code.INTERNAL, Code.METHOD_NOT_ALLOWED}
-    codes |= {Code.STORE_BUSY, Code.STORAGE_FULL, *route.error_codes}
+    codes |= {Code.STORE_BUSY, Code.STORAGE_FULL, *route.errors}
     if route.needs is not None:
         codes |= {Code.UNAUTHENTICATED, Code.FORBIDDEN, Code.FOREIGN_ORIGIN}
     if route.needs is not None and not route.changes and not route.is_stream:
         codes |= {Code.ANSWER_LIMIT}
     if route.body is not None:
         codes |= {Code.INVALID_BODY, Code.INVALID_TEXT}
+    codes |= {code for name, code in _PLACEHOLDER_CODES.items() if name in placeholders(route)}
     found: dict[int, list[Code]] = {}
     for code in sorted(codes):
         found.setdefault(status_of_code(route, code), []).append(code)

@@ -8,8 +8,8 @@ from holdfast.domain.queries import AgentQuery
 from holdfast.domain.tokens import Scope
 from holdfast.domain.tools import require_tools
 from holdfast.http.responses import Response, require_etag_match
-from holdfast.http.routing import NoQuery, Route, RouteRequest
-from holdfast.http.v1.idempotency import CREATED_HEADERS, chosen_id, created_response
+from holdfast.http.routing import NoQuery, RouteRequest, Routes, cached
+from holdfast.http.v1.idempotency import chosen_id, created_response, creates
 from holdfast.wire.agents import (
     AcpRuntimeForm,
     AgentForm,
@@ -25,7 +25,28 @@ from holdfast.wire.agents import (
 )
 from holdfast.wire.errors import as_query_errors
 
+routes: Final = Routes()
+program_routes: Final = Routes()
+_FIELD_ERRORS: Final = (
+    Code.AGENT_INVALID,
+    Code.MODEL_NOT_FOUND,
+    Code.SLUG_TAKEN,
+    Code.UNKNOWN_TOOL,
+)
 
+
+@routes.post(
+    "/v1/agents",
+    "agents.create",
+    **creates(AgentForm),
+    errors=(*_FIELD_ERRORS, Code.ID_REUSED),
+    example={
+        "name": "Code assistant",
+        "system_prompt": "You are terse.",
+        "default_model_id": "offline:holdfast",
+        "tags": ["demo"],
+    },
+)
 async def create_agent(request: RouteRequest[NoQuery, AgentPost]) -> Response:
     """Create an agent."""
     if isinstance(request.body.runtime, AcpRuntimeForm):
@@ -39,6 +60,7 @@ async def create_agent(request: RouteRequest[NoQuery, AgentPost]) -> Response:
     )
 
 
+@routes.get("/v1/agents", "agents.list", AgentList, is_large=True)
 async def list_agents(request: RouteRequest[AgentsQuery, None]) -> Response:
     """List agents, newest first."""
     query = request.query
@@ -54,12 +76,22 @@ async def list_agents(request: RouteRequest[AgentsQuery, None]) -> Response:
     return Response(content=AgentList(tuple(map(agent_form, page.items)), page.next_cursor))
 
 
+@routes.get("/v1/agents/{agent_id}", "agents.read", **cached(AgentForm))
 async def read_agent(request: RouteRequest[NoQuery, None]) -> Response:
     """Return an agent by id or slug."""
     agent = await request.holdfast.agents.get(request.owner, request.path["agent_id"])
     return Response(content=agent_form(agent), has_etag=True)
 
 
+@routes.add(
+    "PATCH",
+    "/v1/agents/{agent_id}",
+    "agents.change",
+    AgentForm,
+    response_headers={200: ("etag",)},
+    errors=(*_FIELD_ERRORS, Code.STALE_ETAG),
+    example={"name": "Reviewer"},
+)
 async def change_agent(request: RouteRequest[NoQuery, AgentPatch]) -> Response:
     """Change an agent; open sessions keep the version they were opened with."""
     ref = request.path["agent_id"]
@@ -98,104 +130,15 @@ def _require_admin(request: RouteRequest[Any, Any]) -> None:
     request.required_caller.require(Scope.ADMIN)
 
 
+@routes.add("DELETE", "/v1/agents/{agent_id}", "agents.archive")
 async def archive_agent(request: RouteRequest[NoQuery, None]) -> Response:
     """Archive an agent; it opens no new sessions until it is active again."""
     await request.holdfast.agents.archive(request.owner, request.path["agent_id"])
     return Response(status=204)
 
 
-EXAMPLE: Final[dict[str, Any]] = {
-    "name": "Code assistant",
-    "system_prompt": "You are terse.",
-    "default_model_id": "offline:holdfast",
-    "tags": ["demo"],
-}
-ROUTES: Final[tuple[Route, ...]] = (
-    Route(
-        method="POST",
-        path="/v1/agents",
-        name="agents.create",
-        handler=create_agent,
-        needs=Scope.WRITE,
-        body=AgentPost,
-        responses={201: AgentForm, 200: AgentForm},
-        response_headers=CREATED_HEADERS,
-        error_codes=(
-            Code.AGENT_INVALID,
-            Code.ID_REUSED,
-            Code.INVALID_TEXT,
-            Code.MODEL_NOT_FOUND,
-            Code.SLUG_TAKEN,
-            Code.UNKNOWN_TOOL,
-        ),
-        examples={"body": EXAMPLE},
-    ),
-    Route(
-        method="GET",
-        path="/v1/agents",
-        name="agents.list",
-        handler=list_agents,
-        needs=Scope.READ,
-        is_large=True,
-        query=AgentsQuery,
-        responses={200: AgentList},
-    ),
-    Route(
-        method="GET",
-        path="/v1/agents/{agent_id}",
-        name="agents.read",
-        handler=read_agent,
-        needs=Scope.READ,
-        responses={200: AgentForm, 304: None},
-        response_headers={200: ("etag",), 304: ("etag",)},
-        error_codes=(Code.AGENT_NOT_FOUND,),
-    ),
-    Route(
-        method="PATCH",
-        path="/v1/agents/{agent_id}",
-        name="agents.change",
-        handler=change_agent,
-        needs=Scope.WRITE,
-        body=AgentPatch,
-        responses={200: AgentForm},
-        response_headers={200: ("etag",)},
-        error_codes=(
-            Code.AGENT_INVALID,
-            Code.AGENT_NOT_FOUND,
-            Code.INVALID_TEXT,
-            Code.MODEL_NOT_FOUND,
-            Code.SLUG_TAKEN,
-            Code.STALE_ETAG,
-            Code.UNKNOWN_TOOL,
-        ),
-        examples={"body": {"name": "Reviewer"}},
-    ),
-    Route(
-        method="DELETE",
-        path="/v1/agents/{agent_id}",
-        name="agents.archive",
-        handler=archive_agent,
-        needs=Scope.WRITE,
-        responses={204: None},
-        error_codes=(Code.AGENT_NOT_FOUND,),
-    ),
-)
-
-
+@program_routes.get("/v1/programs", "programs", KnownProgramList, needs=Scope.ADMIN)
 async def list_programs(request: RouteRequest[NoQuery, None]) -> Response:
     """List well-known agent programs on the server's machine."""
     found = await request.holdfast.programs()
     return Response(content=KnownProgramList(tuple(map(program_form, found))))
-
-
-PROGRAM_ROUTES: Final[tuple[Route, ...]] = (
-    Route(
-        method="GET",
-        path="/v1/programs",
-        name="programs",
-        handler=list_programs,
-        # Paths of programs on the server's machine are visible to admins only.
-        needs=Scope.ADMIN,
-        responses={200: KnownProgramList},
-    ),
-)

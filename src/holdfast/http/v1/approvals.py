@@ -4,14 +4,12 @@ from typing import Final
 
 from holdfast.domain.errors import Code
 from holdfast.domain.ids import SessionId
-from holdfast.domain.tokens import Scope
 from holdfast.http.responses import Response
 from holdfast.http.routing import (
     NoQuery,
-    Route,
     RouteRequest,
+    Routes,
     requested_session,
-    session_routes,
 )
 from holdfast.wire.approvals import (
     AnswerPost,
@@ -27,12 +25,16 @@ from holdfast.wire.errors import as_query_errors
 # The recorded channel of an answer, besides terminal, command line and flag.
 BY_HTTP: Final = "http"
 
+routes: Final = Routes()
 
+
+@routes.get("/v1/approvals", "approvals.list", ApprovalList, is_large=True)
 async def list_approvals(request: RouteRequest[ApprovalsQuery, None]) -> Response:
     """List the approvals of all sessions, oldest first."""
     return await _list(request, None)
 
 
+@routes.get("{session}/approvals", "approvals.list_of_session", ApprovalList, is_large=True)
 async def list_session_approvals(request: RouteRequest[ApprovalsQuery, None]) -> Response:
     """List the approvals of a session, oldest first."""
     return await _list(request, await requested_session(request))
@@ -49,6 +51,7 @@ async def _list(
     return Response(content=ApprovalList(tuple(map(approval_form, page.items)), page.next_cursor))
 
 
+@routes.get("{session}/approvals/{approval_id}", "approvals.read", {200: ApprovalForm, 304: None})
 async def read_approval(request: RouteRequest[NoQuery, None]) -> Response:
     """Return an approval."""
     session_id = await requested_session(request)
@@ -58,6 +61,12 @@ async def read_approval(request: RouteRequest[NoQuery, None]) -> Response:
     return Response(content=approval_form(found), has_etag=True)
 
 
+@routes.post(
+    "{session}/approvals/{approval_id}/revoke",
+    "approvals.revoke",
+    ApprovalForm,
+    body_may_be_missing=True,
+)
 async def revoke_approval(request: RouteRequest[NoQuery, RevokePost]) -> Response:
     """Revoke an answer that covers the whole session; matching calls need an approval again."""
     session_id = await requested_session(request)
@@ -67,6 +76,13 @@ async def revoke_approval(request: RouteRequest[NoQuery, RevokePost]) -> Respons
     )
 
 
+@routes.post(
+    "{session}/approvals/{approval_id}",
+    "approvals.answer",
+    ApprovalForm,
+    errors=(Code.APPROVAL_CLOSED, Code.OPTION_NOT_OFFERED),
+    example={"decision": "allow", "scope": "once"},
+)
 async def answer_approval(request: RouteRequest[NoQuery, AnswerPost]) -> Response:
     """Answer an approval; the first answer counts."""
     session_id = await requested_session(request)
@@ -76,73 +92,3 @@ async def answer_approval(request: RouteRequest[NoQuery, AnswerPost]) -> Respons
     answer = answer_of(body, approval, by=BY_HTTP)
     answered = await approvals.answer(owner, session_id, approval_id, answer, digest=body.digest)
     return Response(content=approval_form(answered))
-
-
-ROUTES: Final[tuple[Route, ...]] = (
-    Route(
-        method="GET",
-        path="/v1/approvals",
-        name="approvals.list",
-        handler=list_approvals,
-        needs=Scope.READ,
-        is_large=True,
-        query=ApprovalsQuery,
-        responses={200: ApprovalList},
-    ),
-    *session_routes(
-        Route(
-            method="GET",
-            path="/approvals",
-            name="approvals.list_of_session",
-            handler=list_session_approvals,
-            needs=Scope.READ,
-            is_large=True,
-            query=ApprovalsQuery,
-            responses={200: ApprovalList},
-            error_codes=(Code.SESSION_NOT_FOUND,),
-        )
-    ),
-    *session_routes(
-        Route(
-            method="GET",
-            path="/approvals/{approval_id}",
-            name="approvals.read",
-            handler=read_approval,
-            needs=Scope.READ,
-            responses={200: ApprovalForm, 304: None},
-            error_codes=(Code.APPROVAL_NOT_FOUND, Code.SESSION_NOT_FOUND),
-        )
-    ),
-    *session_routes(
-        Route(
-            method="POST",
-            path="/approvals/{approval_id}/revoke",
-            name="approvals.revoke",
-            handler=revoke_approval,
-            needs=Scope.WRITE,
-            body=RevokePost,
-            body_may_be_missing=True,
-            responses={200: ApprovalForm},
-            error_codes=(Code.APPROVAL_NOT_FOUND, Code.SESSION_NOT_FOUND),
-        )
-    ),
-    *session_routes(
-        Route(
-            method="POST",
-            path="/approvals/{approval_id}",
-            name="approvals.answer",
-            handler=answer_approval,
-            needs=Scope.WRITE,
-            body=AnswerPost,
-            responses={200: ApprovalForm},
-            error_codes=(
-                Code.APPROVAL_CLOSED,
-                Code.APPROVAL_NOT_FOUND,
-                Code.INVALID_TEXT,
-                Code.OPTION_NOT_OFFERED,
-                Code.SESSION_NOT_FOUND,
-            ),
-            examples={"body": {"decision": "allow", "scope": "once"}},
-        )
-    ),
-)

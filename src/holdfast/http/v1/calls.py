@@ -9,10 +9,9 @@ from holdfast.domain.tokens import Scope
 from holdfast.http.responses import Response
 from holdfast.http.routing import (
     NoQuery,
-    Route,
     RouteRequest,
+    Routes,
     requested_session,
-    session_routes,
 )
 from holdfast.http.v1.approvals import BY_HTTP
 from holdfast.wire.calls import (
@@ -27,12 +26,16 @@ from holdfast.wire.calls import (
 )
 from holdfast.wire.errors import as_query_errors
 
+routes: Final = Routes()
 
+
+@routes.get("/v1/calls", "calls.list", CallList, also=Scope.TOOLS, is_large=True)
 async def list_calls(request: RouteRequest[CallsQuery, None]) -> Response:
     """List the calls of all sessions."""
     return await _list(request, None)
 
 
+@routes.get("{session}/calls", "calls.list_of_session", CallList, also=Scope.TOOLS, is_large=True)
 async def list_session_calls(request: RouteRequest[CallsQuery, None]) -> Response:
     """List the calls of a session, in order."""
     return await _list(request, await requested_session(request))
@@ -50,6 +53,13 @@ async def _list(request: RouteRequest[CallsQuery, None], session_id: SessionId |
     return Response(content=CallList(tuple(map(call_form, page.items)), page.next_cursor))
 
 
+@routes.get(
+    "{session}/calls/{call_id}",
+    "calls.read",
+    {200: CallForm, 304: None},
+    also=Scope.TOOLS,
+    is_large=True,
+)
 async def read_call(request: RouteRequest[NoQuery, None]) -> Response:
     """Return a call."""
     session_id = await requested_session(request)
@@ -59,6 +69,19 @@ async def read_call(request: RouteRequest[NoQuery, None]) -> Response:
     return Response(content=call_form(call), has_etag=True)
 
 
+@routes.post(
+    "{session}/calls/{call_id}/settle",
+    "calls.settle",
+    CallForm,
+    errors=(
+        Code.CALL_NOT_OPEN,
+        Code.INVALID_INPUT,
+        Code.SESSION_CLOSED,
+        Code.SESSION_FAILED,
+        Code.TURN_RUNNING,
+    ),
+    example={"how": "mark_done", "result": {"sent": True}},
+)
 async def settle_call(request: RouteRequest[NoQuery, SettlePost]) -> Response:
     """Settle a call with an unknown outcome: run it again, skip it, or mark it as done."""
     session_id = await requested_session(request)
@@ -69,6 +92,15 @@ async def settle_call(request: RouteRequest[NoQuery, SettlePost]) -> Response:
     return Response(content=call_form(call))
 
 
+@routes.post(
+    "{session}/calls/{call_id}/result",
+    "calls.answer",
+    CallForm,
+    needs=Scope.TOOLS,
+    response_headers={200: ("idempotency-replayed",)},
+    errors=(Code.CALL_NOT_OPEN, Code.INVALID_INPUT, Code.TOO_LARGE),
+    example={"status": "ok", "result": {"refunded": True}},
+)
 async def answer_call(request: RouteRequest[NoQuery, CallResultPost]) -> Response:
     """Answer a call that a client was asked to run; the first answer counts."""
     session_id = await requested_session(request)
@@ -80,88 +112,3 @@ async def answer_call(request: RouteRequest[NoQuery, CallResultPost]) -> Respons
         content=call_form(done.thing),
         headers={} if done.is_new else {"idempotency-replayed": "true"},
     )
-
-
-ROUTES: Final[tuple[Route, ...]] = (
-    Route(
-        method="GET",
-        path="/v1/calls",
-        name="calls.list",
-        handler=list_calls,
-        needs=Scope.READ,
-        also=Scope.TOOLS,
-        is_large=True,
-        query=CallsQuery,
-        responses={200: CallList},
-    ),
-    *session_routes(
-        Route(
-            method="GET",
-            path="/calls",
-            name="calls.list_of_session",
-            handler=list_session_calls,
-            needs=Scope.READ,
-            also=Scope.TOOLS,
-            is_large=True,
-            query=CallsQuery,
-            responses={200: CallList},
-            error_codes=(Code.SESSION_NOT_FOUND,),
-        )
-    ),
-    *session_routes(
-        Route(
-            method="GET",
-            path="/calls/{call_id}",
-            name="calls.read",
-            handler=read_call,
-            needs=Scope.READ,
-            also=Scope.TOOLS,
-            is_large=True,
-            responses={200: CallForm, 304: None},
-            error_codes=(Code.CALL_NOT_FOUND, Code.SESSION_NOT_FOUND),
-        )
-    ),
-    *session_routes(
-        Route(
-            method="POST",
-            path="/calls/{call_id}/settle",
-            name="calls.settle",
-            handler=settle_call,
-            needs=Scope.WRITE,
-            body=SettlePost,
-            responses={200: CallForm},
-            error_codes=(
-                Code.CALL_NOT_FOUND,
-                Code.CALL_NOT_OPEN,
-                Code.INVALID_INPUT,
-                Code.INVALID_TEXT,
-                Code.SESSION_CLOSED,
-                Code.SESSION_FAILED,
-                Code.SESSION_NOT_FOUND,
-                Code.TURN_RUNNING,
-            ),
-            examples={"body": {"how": "mark_done", "result": {"sent": True}}},
-        )
-    ),
-    *session_routes(
-        Route(
-            method="POST",
-            path="/calls/{call_id}/result",
-            name="calls.answer",
-            handler=answer_call,
-            needs=Scope.TOOLS,
-            body=CallResultPost,
-            responses={200: CallForm},
-            response_headers={200: ("idempotency-replayed",)},
-            error_codes=(
-                Code.CALL_NOT_FOUND,
-                Code.CALL_NOT_OPEN,
-                Code.INVALID_INPUT,
-                Code.INVALID_TEXT,
-                Code.SESSION_NOT_FOUND,
-                Code.TOO_LARGE,
-            ),
-            examples={"body": {"status": "ok", "result": {"refunded": True}}},
-        )
-    ),
-)

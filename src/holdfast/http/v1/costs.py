@@ -4,13 +4,15 @@ from typing import Final
 
 from holdfast.domain.costs import CostQuery
 from holdfast.domain.ids import AgentId, SessionId
-from holdfast.domain.tokens import Scope
 from holdfast.http.responses import Response
-from holdfast.http.routing import Route, RouteRequest
+from holdfast.http.routing import RouteRequest, Routes
 from holdfast.wire.costs import CostList, CostsQuery, costs_form
 from holdfast.wire.errors import as_query_errors
 
+routes: Final = Routes()
 
+
+@routes.get("/v1/costs", "costs", CostList)
 async def list_costs(request: RouteRequest[CostsQuery, None]) -> Response:
     """Return the costs by model, agent, session or day (UTC)."""
     query = request.query
@@ -25,16 +27,3 @@ async def list_costs(request: RouteRequest[CostsQuery, None]) -> Response:
     with as_query_errors():
         report = await request.holdfast.costs.report(wanted)
     return Response(content=costs_form(report))
-
-
-ROUTES: Final[tuple[Route, ...]] = (
-    Route(
-        method="GET",
-        path="/v1/costs",
-        name="costs",
-        handler=list_costs,
-        needs=Scope.READ,
-        query=CostsQuery,
-        responses={200: CostList},
-    ),
-)

@@ -9,15 +9,14 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.events import NAMES, Event, Gap, name_of
 from holdfast.domain.ids import SessionId, is_uuid
 from holdfast.domain.queries import Count, Page, decode_count, encode_count
-from holdfast.domain.tokens import Caller, Scope
+from holdfast.domain.tokens import Caller
 from holdfast.http.bodies import read_in_slot
 from holdfast.http.responses import Response, StreamResponse, encode_json
 from holdfast.http.routing import (
     SESSION_PATH,
-    Route,
     RouteRequest,
+    Routes,
     requested_session,
-    session_routes,
 )
 from holdfast.http.sse import SSE_HEADERS, StreamRequest, event_frames
 from holdfast.ports.system import Frame
@@ -53,6 +52,8 @@ EVENT_TYPES: Final[dict[str, tuple[str, ...]]] = {
     "tool.settled": ("call.settled",),
 }
 _STREAM_PARAMETERS: Final = ("since", "until")
+
+routes: Final = Routes()
 
 
 async def events_page(request: RouteRequest[EventsQuery, None]) -> Response:
@@ -146,8 +147,21 @@ _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _PAGE_PARAMETERS: Final = ("after", "limit", "cursor")
 
 
+@routes.get(
+    "{session}/events",
+    "events",
+    {200: (EventList, StoredEventList)},
+    is_stream=True,
+    errors=(Code.EVENT_NOT_FOUND, Code.CURSOR_AHEAD),
+)
 async def events(request: RouteRequest[EventsQuery, None]) -> Response | StreamResponse:
-    """Follow the session's events, or read a page of them as JSON."""
+    """Follow the session's events, or read a page of them as JSON.
+
+    With `Accept: text/event-stream`, a server-sent event stream. It starts after
+    `Last-Event-ID`, otherwise after `since`, and continues until the client disconnects. With
+    `Accept: application/json`, one page of the same events. With `words=house`, events are sent in
+    their stored form, with internal names that may change with any version.
+    """
     _require_cursor(request.headers.get("last-event-id") or "0")
     if _wants_json(request):
         return await read_in_slot(request, events_page)
@@ -259,25 +273,3 @@ def _wants_json(request: RouteRequest[EventsQuery, None]) -> bool:
         return request.query.format == "json"
     accepted = request.headers.get("accept", "*/*").lower()
     return "application/json" in accepted and "text/event-stream" not in accepted
-
-
-ROUTES: Final = session_routes(
-    Route(
-        method="GET",
-        path="/events",
-        name="events",
-        handler=events,
-        needs=Scope.READ,
-        query=EventsQuery,
-        responses={200: (EventList, StoredEventList)},
-        is_stream=True,
-        error_codes=(Code.SESSION_NOT_FOUND, Code.EVENT_NOT_FOUND, Code.CURSOR_AHEAD),
-        description=(
-            "With `Accept: text/event-stream`, a server-sent event stream. It starts after "
-            "`Last-Event-ID`, otherwise after `since`, and continues until the client "
-            "disconnects. With `Accept: application/json`, one page of the same events. With "
-            "`words=house`, events are sent in their stored form, with internal names that "
-            "may change with any version."
-        ),
-    )
-)

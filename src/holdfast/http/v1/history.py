@@ -8,9 +8,8 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.tokens import Scope
 from holdfast.http.responses import Response
-from holdfast.http.routing import NoQuery, Route, RouteRequest
+from holdfast.http.routing import NoQuery, RouteRequest, Routes, cached
 from holdfast.http.v1.idempotency import IDEMPOTENCY_KEY
 from holdfast.observations.as_of import parse_window
 from holdfast.observations.claims import BYTES_MOST
@@ -55,6 +54,8 @@ SOURCE_LONGEST: Final = 200
 # Printable ASCII, which every proxy passes on unchanged.
 _HEADER: Final = re.compile(r"[!-~]{1,200}")
 Payload = dict[str, Any]
+
+routes: Final = Routes()
 
 
 def parse_payload(raw: bytes) -> Any:
@@ -125,8 +126,27 @@ WRITE_ERRORS: Final = (Code.IDEMPOTENCY_MISMATCH, Code.RATE_LIMITED, Code.SCHEMA
 SUBMITTED: Final = {201: ("location",), 200: ("idempotency-replayed", "location")}
 
 
+@routes.post(
+    HISTORY,
+    "history.submit",
+    {201: SubmitResult, 200: SubmitResult},
+    body=SubmissionPost,
+    parse_body=parse_payload,
+    response_headers=SUBMITTED,
+    errors=WRITE_ERRORS,
+    example={
+        "session_id": "abc123",
+        "actions": [{"type": "create_feature_unit", "result": "success"}],
+        "started_at": "2025-12-31T11:00:00Z",
+    },
+)
 async def submit(request: RouteRequest[NoQuery, Any]) -> Response:
-    """Submit an observation of a session."""
+    """Submit an observation of a session.
+
+    The observation is on disk when the response is sent, and every later read includes it. A
+    repeat of the last observation, or of the same key, is not stored again. Additional keys are
+    stored.
+    """
     key = take_key(request)
     done = await request.holdfast.observations.submit(
         request.owner, request.body, idempotency_key=key, source=source_of(request)
@@ -134,6 +154,13 @@ async def submit(request: RouteRequest[NoQuery, Any]) -> Response:
     return submitted_response(done, _session_path(request.body["session_id"]))
 
 
+@routes.get(
+    HISTORY,
+    "history.query",
+    EntityList,
+    is_large=True,
+    errors=(Code.INVALID_CURSOR, Code.INVALID_INPUT, Code.SCHEMA_VALIDATION_FAILED),
+)
 async def query(request: RouteRequest[HistoryPageQuery, None]) -> Response:
     """List sessions: observed ones, and those that Holdfast hosts."""
     wanted = msgspec.convert(request.query, HistoryQuery, from_attributes=True)
@@ -143,6 +170,13 @@ async def query(request: RouteRequest[HistoryPageQuery, None]) -> Response:
     return Response(content=entity_list(page))
 
 
+@routes.get(
+    SESSION,
+    "history.show",
+    **cached(HistoryForm),
+    is_large=True,
+    errors=(Code.SCHEMA_VALIDATION_FAILED,),
+)
 async def show(request: RouteRequest[PastStateQuery, None]) -> Response:
     """Return the history of a session, now or at a past time, with its newest observations."""
     found = await request.holdfast.observations.show(
@@ -154,6 +188,89 @@ async def show(request: RouteRequest[PastStateQuery, None]) -> Response:
     return Response(content=history_form(found), has_etag=True)
 
 
+@routes.add("DELETE", SESSION, "history.delete", RemovalForm, errors=WRITE_ERRORS)
+async def delete(request: RouteRequest[RemovalQuery, None]) -> Response:
+    """Hide the history of a session; it can be restored."""
+    done = await request.holdfast.observations.delete(
+        request.owner,
+        _session_key(request),
+        reason=request.query.reason,
+        idempotency_key=agreed_key(request, request.query.idempotency_key),
+        source=source_of(request),
+    )
+    return Response(content=removal_form(done))
+
+
+@routes.post(
+    f"{SESSION}/restore",
+    "history.restore",
+    RemovalForm,
+    body=RestorationPost,
+    body_may_be_missing=True,
+    parse_body=argument_parser((), ("reason",)),
+    errors=WRITE_ERRORS,
+)
+async def restore(request: RouteRequest[NoQuery, Payload]) -> Response:
+    """Restore the hidden history of a session."""
+    key = take_key(request)
+    done = await request.holdfast.observations.restore(
+        request.owner,
+        _session_key(request),
+        reason=request.body.get("reason"),
+        idempotency_key=key,
+        source=source_of(request),
+    )
+    return Response(content=removal_form(done))
+
+
+@routes.post(
+    f"{SESSION}/correct",
+    "history.correct",
+    {201: SubmitResult, 200: SubmitResult},
+    body=CorrectionPost,
+    parse_body=argument_parser(("field", "value"), ("reason",)),
+    response_headers=SUBMITTED,
+    errors=WRITE_ERRORS,
+    example={"field": "ended_at", "value": "2025-12-31T12:00:00Z"},
+)
+async def correct(request: RouteRequest[NoQuery, Payload]) -> Response:
+    """Correct one field of a session's history; the correction takes precedence over other
+    observations.
+    """
+    key = take_key(request)
+    correction = Correction(session_id=_session_key(request), **request.body)
+    done = await request.holdfast.observations.correct(
+        request.owner, correction, idempotency_key=key, source=source_of(request)
+    )
+    return submitted_response(done, _session_path(_session_key(request)))
+
+
+@routes.get(
+    f"{SESSION}/checkpoints/{{checkpoint}}",
+    "history.checkpoint",
+    **cached(CheckpointState),
+    is_large=True,
+    errors=(Code.CHECKPOINT_NOT_FOUND, Code.SCHEMA_VALIDATION_FAILED),
+)
+async def read_checkpoint(request: RouteRequest[CheckpointQuery, None]) -> Response:
+    """Return the state stored at a checkpoint; of several with one name, the latest."""
+    found = await request.holdfast.observations.checkpoint(
+        request.owner,
+        _session_key(request),
+        request.path["checkpoint"],
+        timestamp=request.query.timestamp,
+        at=request.query.at,
+    )
+    return Response(content=found, has_etag=True)
+
+
+@routes.get(
+    f"{SESSION}/observations",
+    "history.observations",
+    ObservationList,
+    is_large=True,
+    errors=(Code.INVALID_CURSOR, Code.SCHEMA_VALIDATION_FAILED),
+)
 async def list_observations(request: RouteRequest[ObservationsQuery, None]) -> Response:
     """List the observations of a session, newest first."""
     query = request.query
@@ -167,55 +284,6 @@ async def list_observations(request: RouteRequest[ObservationsQuery, None]) -> R
         cursor=query.cursor,
     )
     return Response(content=observation_list(page))
-
-
-async def read_checkpoint(request: RouteRequest[CheckpointQuery, None]) -> Response:
-    """Return the state stored at a checkpoint; of several with one name, the latest."""
-    found = await request.holdfast.observations.checkpoint(
-        request.owner,
-        _session_key(request),
-        request.path["checkpoint"],
-        timestamp=request.query.timestamp,
-        at=request.query.at,
-    )
-    return Response(content=found, has_etag=True)
-
-
-async def correct(request: RouteRequest[NoQuery, Payload]) -> Response:
-    """Correct one field of a session's history; the correction takes precedence over other
-    observations.
-    """
-    key = take_key(request)
-    correction = Correction(session_id=_session_key(request), **request.body)
-    done = await request.holdfast.observations.correct(
-        request.owner, correction, idempotency_key=key, source=source_of(request)
-    )
-    return submitted_response(done, _session_path(_session_key(request)))
-
-
-async def delete(request: RouteRequest[RemovalQuery, None]) -> Response:
-    """Hide the history of a session; it can be restored."""
-    done = await request.holdfast.observations.delete(
-        request.owner,
-        _session_key(request),
-        reason=request.query.reason,
-        idempotency_key=agreed_key(request, request.query.idempotency_key),
-        source=source_of(request),
-    )
-    return Response(content=removal_form(done))
-
-
-async def restore(request: RouteRequest[NoQuery, Payload]) -> Response:
-    """Restore the hidden history of a session."""
-    key = take_key(request)
-    done = await request.holdfast.observations.restore(
-        request.owner,
-        _session_key(request),
-        reason=request.body.get("reason"),
-        idempotency_key=key,
-        source=source_of(request),
-    )
-    return Response(content=removal_form(done))
 
 
 def submitted_response(done: SubmitResult, location: str) -> Response:
@@ -233,123 +301,13 @@ def _session_path(session_id: str) -> str:
     return f"{HISTORY}/{quote(session_id, safe='')}"
 
 
-ROUTES: Final[tuple[Route, ...]] = (
-    Route(
-        method="POST",
-        path=HISTORY,
-        name="history.submit",
-        description=(
-            "The observation is on disk when the response is sent, and every later read "
-            "includes it. A repeat of the last observation, or of the same key, is not "
-            "stored again. Additional keys are stored."
-        ),
-        handler=submit,
-        needs=Scope.WRITE,
-        body=SubmissionPost,
-        parse_body=parse_payload,
-        responses={201: SubmitResult, 200: SubmitResult},
-        response_headers=SUBMITTED,
-        error_codes=WRITE_ERRORS,
-        examples={
-            "body": {
-                "session_id": "abc123",
-                "actions": [{"type": "create_feature_unit", "result": "success"}],
-                "started_at": "2025-12-31T11:00:00Z",
-            }
-        },
-    ),
-    Route(
-        method="GET",
-        path=HISTORY,
-        name="history.query",
-        handler=query,
-        needs=Scope.READ,
-        is_large=True,
-        query=HistoryPageQuery,
-        responses={200: EntityList},
-        error_codes=(Code.INVALID_CURSOR, Code.INVALID_INPUT, Code.SCHEMA_VALIDATION_FAILED),
-    ),
-    Route(
-        method="GET",
-        path=SESSION,
-        name="history.show",
-        handler=show,
-        needs=Scope.READ,
-        is_large=True,
-        query=PastStateQuery,
-        responses={200: HistoryForm, 304: None},
-        response_headers={200: ("etag",), 304: ("etag",)},
-        error_codes=(Code.ENTITY_NOT_FOUND, Code.SCHEMA_VALIDATION_FAILED),
-    ),
-    Route(
-        method="DELETE",
-        path=SESSION,
-        name="history.delete",
-        handler=delete,
-        needs=Scope.WRITE,
-        query=RemovalQuery,
-        responses={200: RemovalForm},
-        error_codes=(Code.ENTITY_NOT_FOUND, *WRITE_ERRORS),
-    ),
-    Route(
-        method="POST",
-        path=f"{SESSION}/restore",
-        name="history.restore",
-        handler=restore,
-        needs=Scope.WRITE,
-        body=RestorationPost,
-        body_may_be_missing=True,
-        parse_body=argument_parser((), ("reason",)),
-        responses={200: RemovalForm},
-        error_codes=(Code.ENTITY_NOT_FOUND, *WRITE_ERRORS),
-    ),
-    Route(
-        method="POST",
-        path=f"{SESSION}/correct",
-        name="history.correct",
-        handler=correct,
-        needs=Scope.WRITE,
-        body=CorrectionPost,
-        parse_body=argument_parser(("field", "value"), ("reason",)),
-        responses={201: SubmitResult, 200: SubmitResult},
-        response_headers=SUBMITTED,
-        error_codes=(Code.ENTITY_NOT_FOUND, *WRITE_ERRORS),
-        examples={"body": {"field": "ended_at", "value": "2025-12-31T12:00:00Z"}},
-    ),
-    Route(
-        method="GET",
-        path=f"{SESSION}/checkpoints/{{checkpoint}}",
-        name="history.checkpoint",
-        handler=read_checkpoint,
-        needs=Scope.READ,
-        is_large=True,
-        query=CheckpointQuery,
-        responses={200: CheckpointState, 304: None},
-        response_headers={200: ("etag",), 304: ("etag",)},
-        error_codes=(
-            Code.CHECKPOINT_NOT_FOUND,
-            Code.ENTITY_NOT_FOUND,
-            Code.SCHEMA_VALIDATION_FAILED,
-        ),
-    ),
-    Route(
-        method="GET",
-        path=f"{SESSION}/observations",
-        name="history.observations",
-        handler=list_observations,
-        needs=Scope.READ,
-        is_large=True,
-        query=ObservationsQuery,
-        responses={200: ObservationList},
-        error_codes=(
-            Code.ENTITY_NOT_FOUND,
-            Code.INVALID_CURSOR,
-            Code.SCHEMA_VALIDATION_FAILED,
-        ),
-    ),
+@routes.get(
+    "/v1/timeline",
+    "history.timeline",
+    TimelineList,
+    is_large=True,
+    errors=(Code.INVALID_CURSOR, Code.SCHEMA_VALIDATION_FAILED),
 )
-
-
 async def read_timeline(request: RouteRequest[EntityTimelineQuery, None]) -> Response:
     """Return the events of an entity and of entities that refer to it, by time."""
     query = request.query
@@ -381,6 +339,23 @@ def _require_dates(query: EntityTimelineQuery | EntitiesQuery | ObservationsQuer
     parse_window(query.since, query.until, names=("from", "to"))
 
 
+@routes.post(
+    "/v1/entities",
+    "history.submit_entity",
+    {201: SubmitResult, 200: SubmitResult},
+    body=EntityPost,
+    parse_body=argument_parser(("entity_type", "fields"), ()),
+    response_headers=SUBMITTED,
+    errors=WRITE_ERRORS,
+    example={
+        "entity_type": "agent_decision",
+        "fields": {
+            "decision": "Use SQLite by default",
+            "rationale": "Nothing has to be installed.",
+            "timestamp": "2025-12-31T11:20:00Z",
+        },
+    },
+)
 async def submit_entity(request: RouteRequest[NoQuery, Payload]) -> Response:
     """Submit an observation of a feature unit, a release, a decision or a validation."""
     key, body = take_key(request), request.body
@@ -394,6 +369,13 @@ async def submit_entity(request: RouteRequest[NoQuery, Payload]) -> Response:
     return submitted_response(done, f"/v1/timeline?entity_id={quote(done.entity_id)}")
 
 
+@routes.get(
+    "/v1/entities",
+    "history.entities",
+    EntityList,
+    is_large=True,
+    errors=(Code.INVALID_CURSOR, Code.SCHEMA_VALIDATION_FAILED),
+)
 async def query_entities(request: RouteRequest[EntitiesQuery, None]) -> Response:
     """List entities of a type, filtered by their snapshots."""
     query = request.query
@@ -417,51 +399,3 @@ def _filters(text: str | None) -> Any:
         return None if text is None else decode_payload_strictly(text.encode())
     except Invalid:
         raise invalid_query("filters", "it must be a JSON object") from None
-
-
-TIMELINE_ROUTES: Final[tuple[Route, ...]] = (
-    Route(
-        method="GET",
-        path="/v1/timeline",
-        name="history.timeline",
-        handler=read_timeline,
-        needs=Scope.READ,
-        is_large=True,
-        query=EntityTimelineQuery,
-        responses={200: TimelineList},
-        error_codes=(Code.INVALID_CURSOR, Code.SCHEMA_VALIDATION_FAILED),
-    ),
-    Route(
-        method="POST",
-        path="/v1/entities",
-        name="history.submit_entity",
-        handler=submit_entity,
-        needs=Scope.WRITE,
-        body=EntityPost,
-        parse_body=argument_parser(("entity_type", "fields"), ()),
-        responses={201: SubmitResult, 200: SubmitResult},
-        response_headers=SUBMITTED,
-        error_codes=WRITE_ERRORS,
-        examples={
-            "body": {
-                "entity_type": "agent_decision",
-                "fields": {
-                    "decision": "Use SQLite by default",
-                    "rationale": "Nothing has to be installed.",
-                    "timestamp": "2025-12-31T11:20:00Z",
-                },
-            }
-        },
-    ),
-    Route(
-        method="GET",
-        path="/v1/entities",
-        name="history.entities",
-        handler=query_entities,
-        needs=Scope.READ,
-        is_large=True,
-        query=EntitiesQuery,
-        responses={200: EntityList},
-        error_codes=(Code.INVALID_CURSOR, Code.SCHEMA_VALIDATION_FAILED),
-    ),
-)

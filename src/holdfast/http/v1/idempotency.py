@@ -9,11 +9,12 @@ from holdfast.http.routing import RouteRequest
 from holdfast.wire.errors import invalid_body
 
 IDEMPOTENCY_KEY: Final = "idempotency-key"
-# Headers of the responses to such a request.
-CREATED_HEADERS: Final[Mapping[int, tuple[str, ...]]] = {
-    200: ("etag", "idempotency-replayed", "location"),
-    201: ("etag", "location"),
-}
+
+
+def creates(kind: Any) -> dict[str, Any]:
+    """Return the fields of a route that creates something, or returns what a repeat created."""
+    headers = {200: ("etag", "idempotency-replayed", "location"), 201: ("etag", "location")}
+    return {"responses": {201: kind, 200: kind}, "response_headers": headers}
 
 
 def chosen_id(request: RouteRequest[Any, Any]) -> str | None:

@@ -9,17 +9,16 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Message, Role
 from holdfast.domain.queries import MESSAGES_MOST, MessageQuery
 from holdfast.domain.sessions import Created
-from holdfast.domain.tokens import Scope
 from holdfast.http.bodies import PAGE_BYTES, add, in_pieces, members
 from holdfast.http.responses import Response, StreamResponse, encode_json
 from holdfast.http.routing import (
     NoQuery,
-    Route,
     RouteRequest,
+    Routes,
+    cached,
     requested_session,
-    session_routes,
 )
-from holdfast.http.v1.idempotency import CREATED_HEADERS, chosen_id, created_response
+from holdfast.http.v1.idempotency import chosen_id, created_response, creates
 from holdfast.wire.errors import as_query_errors
 from holdfast.wire.messages import (
     MediaUpload,
@@ -37,9 +36,40 @@ from holdfast.wire.messages import (
 from holdfast.wire.recordings import RecordedForm, RecordPost, drafts_of, recorded_form
 from holdfast.wire.scalars import decode_cursor, encode_cursor, split_commas
 
+routes: Final = Routes()
+media_routes: Final = Routes()
+_WRITE_ERRORS: Final = (
+    Code.CALL_NOT_OPEN,
+    Code.ID_REUSED,
+    Code.MEDIA_NOT_FOUND,
+    Code.MESSAGE_EMPTY,
+    Code.MESSAGE_ID_REUSED,
+    Code.MESSAGE_INVALID,
+    Code.MESSAGE_TOO_LARGE,
+    Code.SESSION_CLOSED,
+    Code.SESSION_FAILED,
+    Code.SESSION_RUNNING,
+)
 
+
+@routes.post(
+    "{session}/messages",
+    "messages.create",
+    **creates(MessageForm),
+    errors=(
+        *_WRITE_ERRORS,
+        Code.SESSION_LIMIT,
+        Code.TURN_RUNNING,
+        Code.WORKSPACE_MISSING,
+    ),
+    example={"role": "user", "content": {"text": "How much is 2+2?"}},
+)
 async def create_message(request: RouteRequest[NoQuery, MessagePost]) -> Response:
-    """Store a message; a user's message starts a turn."""
+    """Store a message; a user's message starts a turn.
+
+    The response is sent after the message is on disk and before a model is called. Messages of
+    other roles are recorded and start no turn.
+    """
     session_id = await requested_session(request)
     id_ = chosen_id(request)
     if isinstance(request.body, UserPost):
@@ -69,6 +99,40 @@ async def _send(
     return await send(owner, session_id, parts, id=id_, on_busy=body.on_busy)
 
 
+@routes.post(
+    "{session}/record",
+    "messages.record",
+    {201: RecordedForm, 200: RecordedForm},
+    response_headers={200: ("idempotency-replayed",)},
+    errors=(*_WRITE_ERRORS, Code.INVALID_INPUT, Code.MODEL_NOT_FOUND, Code.TOO_LARGE),
+    example={
+        "messages": [
+            {"role": "user", "parts": [{"type": "text", "text": "How much is 2+2?"}]},
+            {"role": "assistant", "parts": [{"type": "text", "text": "4"}]},
+        ]
+    },
+)
+async def record_turns(request: RouteRequest[NoQuery, RecordPost]) -> Response:
+    """Store whole turns that were played elsewhere; nothing runs.
+
+    One commit; a user's message begins a turn. With ids it may be repeated, also with further
+    messages at the end.
+    """
+    session_id = await requested_session(request)
+    made = await request.holdfast.messages.record_turns(
+        request.owner,
+        session_id,
+        drafts_of(request.body),
+        on_open_calls=request.body.on_open_calls,
+    )
+    return Response(
+        status=201 if made.is_new else 200,
+        content=recorded_form(made, session_id),
+        headers={} if made.is_new else {"idempotency-replayed": "true"},
+    )
+
+
+@routes.get("{session}/messages", "messages.list", MessageList, is_large=True)
 async def list_messages(request: RouteRequest[MessagesQuery, None]) -> Response | StreamResponse:
     """List messages by sequence number."""
     session_id = await requested_session(request)
@@ -108,22 +172,9 @@ async def list_messages(request: RouteRequest[MessagesQuery, None]) -> Response 
     return await in_pieces(request, add(batches(), start=b'{"data":[', end=end))
 
 
-async def record_turns(request: RouteRequest[NoQuery, RecordPost]) -> Response:
-    """Store whole turns that were played elsewhere; nothing runs."""
-    session_id = await requested_session(request)
-    made = await request.holdfast.messages.record_turns(
-        request.owner,
-        session_id,
-        drafts_of(request.body),
-        on_open_calls=request.body.on_open_calls,
-    )
-    return Response(
-        status=201 if made.is_new else 200,
-        content=recorded_form(made, session_id),
-        headers={} if made.is_new else {"idempotency-replayed": "true"},
-    )
-
-
+@routes.get(
+    "{session}/messages/{message_id}", "messages.read", **cached(MessageForm), is_large=True
+)
 async def read_message(request: RouteRequest[MessagePartsQuery, None]) -> Response:
     """Return a message."""
     session_id = await requested_session(request)
@@ -135,110 +186,6 @@ async def read_message(request: RouteRequest[MessagePartsQuery, None]) -> Respon
     return Response(content=form, has_etag=True)
 
 
-ROUTES: Final[tuple[Route, ...]] = (
-    *session_routes(
-        Route(
-            method="POST",
-            path="/messages",
-            name="messages.create",
-            handler=create_message,
-            needs=Scope.WRITE,
-            body=MessagePost,
-            responses={201: MessageForm, 200: MessageForm},
-            response_headers=CREATED_HEADERS,
-            error_codes=(
-                Code.CALL_NOT_OPEN,
-                Code.ID_REUSED,
-                Code.INVALID_TEXT,
-                Code.MEDIA_NOT_FOUND,
-                Code.MESSAGE_EMPTY,
-                Code.MESSAGE_ID_REUSED,
-                Code.MESSAGE_INVALID,
-                Code.MESSAGE_TOO_LARGE,
-                Code.SESSION_CLOSED,
-                Code.SESSION_FAILED,
-                Code.SESSION_LIMIT,
-                Code.SESSION_NOT_FOUND,
-                Code.SESSION_RUNNING,
-                Code.TURN_RUNNING,
-                Code.WORKSPACE_MISSING,
-            ),
-            examples={"body": {"role": "user", "content": {"text": "How much is 2+2?"}}},
-            description=(
-                "The response is sent after the message is on disk and before a model is "
-                "called. Messages of other roles are recorded and start no turn."
-            ),
-        )
-    ),
-    *session_routes(
-        Route(
-            method="POST",
-            path="/record",
-            name="messages.record",
-            handler=record_turns,
-            needs=Scope.WRITE,
-            body=RecordPost,
-            responses={201: RecordedForm, 200: RecordedForm},
-            response_headers={200: ("idempotency-replayed",)},
-            error_codes=(
-                Code.CALL_NOT_OPEN,
-                Code.ID_REUSED,
-                Code.INVALID_INPUT,
-                Code.INVALID_TEXT,
-                Code.MEDIA_NOT_FOUND,
-                Code.MESSAGE_EMPTY,
-                Code.MESSAGE_ID_REUSED,
-                Code.MESSAGE_INVALID,
-                Code.MESSAGE_TOO_LARGE,
-                Code.MODEL_NOT_FOUND,
-                Code.SESSION_CLOSED,
-                Code.SESSION_FAILED,
-                Code.SESSION_NOT_FOUND,
-                Code.SESSION_RUNNING,
-                Code.TOO_LARGE,
-            ),
-            examples={
-                "body": {
-                    "messages": [
-                        {"role": "user", "parts": [{"type": "text", "text": "How much is 2+2?"}]},
-                        {"role": "assistant", "parts": [{"type": "text", "text": "4"}]},
-                    ]
-                }
-            },
-            description=(
-                "One commit; a user's message begins a turn. With ids it may be repeated, also "
-                "with further messages at the end."
-            ),
-        )
-    ),
-    *session_routes(
-        Route(
-            method="GET",
-            path="/messages",
-            name="messages.list",
-            handler=list_messages,
-            needs=Scope.READ,
-            is_large=True,
-            query=MessagesQuery,
-            responses={200: MessageList},
-            error_codes=(Code.SESSION_NOT_FOUND,),
-        )
-    ),
-    *session_routes(
-        Route(
-            method="GET",
-            path="/messages/{message_id}",
-            name="messages.read",
-            handler=read_message,
-            needs=Scope.READ,
-            is_large=True,
-            query=MessagePartsQuery,
-            responses={200: MessageForm, 304: None},
-            response_headers={200: ("etag",), 304: ("etag",)},
-            error_codes=(Code.MESSAGE_NOT_FOUND, Code.SESSION_NOT_FOUND),
-        )
-    ),
-)
 _HASH: Final = re.compile(r"(?:sha256-)?([0-9a-f]{64})")
 # Types that a browser shows and never executes, by signature; all others are downloads.
 _SAFE: Final = (
@@ -249,6 +196,41 @@ _SAFE: Final = (
 )
 
 
+@media_routes.post(
+    "{session}/media",
+    "media.upload",
+    {201: MediaUpload},
+    response_headers={201: ("location",)},
+    errors=(Code.INVALID_INPUT,),
+)
+async def upload_media(request: RouteRequest[NoQuery, bytes]) -> Response:
+    """Store content for messages of the session; its `Content-Type` is the type.
+
+    Uploading the same content again returns the same handle.
+    """
+    session_id = await requested_session(request)
+    content, given = request.body, request.headers.get("content-type", "")
+    mime_type = given.partition(";")[0].strip().lower()
+    ref = await request.holdfast.media.keep(request.owner, session_id, content, mime_type=mime_type)
+    location = f"/v1/sessions/{session_id}/media/{ref.removeprefix('media://')}"
+    return Response(
+        content=MediaUpload(ref=ref, mime_type=mime_type, byte_length=len(content)),
+        status=201,
+        headers={"location": location},
+    )
+
+
+@media_routes.get(
+    "{session}/media/{hash}",
+    "media.read",
+    {200: bytes, 304: None},
+    response_headers={
+        200: ("content-disposition", "etag"),
+        304: ("content-disposition", "etag"),
+    },
+    media_type="application/octet-stream",
+    other_media_types=tuple(kind for _, kind in _SAFE),
+)
 async def read_media(request: RouteRequest[NoQuery, None]) -> Response:
     """Return content that a message refers to; images are displayed inline, other types are
     downloads.
@@ -272,51 +254,3 @@ async def read_media(request: RouteRequest[NoQuery, None]) -> Response:
         },
         has_etag=True,
     )
-
-
-async def upload_media(request: RouteRequest[NoQuery, bytes]) -> Response:
-    """Store content for messages of the session; its `Content-Type` is the type."""
-    session_id = await requested_session(request)
-    content, given = request.body, request.headers.get("content-type", "")
-    mime_type = given.partition(";")[0].strip().lower()
-    ref = await request.holdfast.media.keep(request.owner, session_id, content, mime_type=mime_type)
-    location = f"/v1/sessions/{session_id}/media/{ref.removeprefix('media://')}"
-    return Response(
-        content=MediaUpload(ref=ref, mime_type=mime_type, byte_length=len(content)),
-        status=201,
-        headers={"location": location},
-    )
-
-
-_READ_MEDIA: Final = Route(
-    method="GET",
-    path="/media/{hash}",
-    name="media.read",
-    handler=read_media,
-    needs=Scope.READ,
-    responses={200: bytes, 304: None},
-    response_headers={
-        200: ("content-disposition", "etag"),
-        304: ("content-disposition", "etag"),
-    },
-    media_type="application/octet-stream",
-    other_media_types=tuple(kind for _, kind in _SAFE),
-    error_codes=(Code.MEDIA_NOT_FOUND, Code.SESSION_NOT_FOUND),
-)
-MEDIA_ROUTES: Final[tuple[Route, ...]] = (
-    *session_routes(
-        Route(
-            method="POST",
-            path="/media",
-            name="media.upload",
-            handler=upload_media,
-            needs=Scope.WRITE,
-            body=bytes,
-            responses={201: MediaUpload},
-            response_headers={201: ("location",)},
-            error_codes=(Code.INVALID_INPUT, Code.SESSION_NOT_FOUND),
-            description="Uploading the same content again returns the same handle.",
-        )
-    ),
-    *session_routes(_READ_MEDIA),
-)

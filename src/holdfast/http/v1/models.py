@@ -8,8 +8,8 @@ from holdfast.domain.tokens import Scope
 from holdfast.domain.tools import CATALOGUE
 from holdfast.http.auth import can_see_model
 from holdfast.http.responses import Response
-from holdfast.http.routing import NoQuery, Route, RouteRequest
-from holdfast.http.v1.idempotency import CREATED_HEADERS, created_response
+from holdfast.http.routing import NoQuery, RouteRequest, Routes, cached
+from holdfast.http.v1.idempotency import created_response, creates
 from holdfast.services.models import model_not_found
 from holdfast.wire.models import (
     DefaultsForm,
@@ -20,7 +20,11 @@ from holdfast.wire.models import (
     model_request,
 )
 
+routes: Final = Routes()
+defaults_routes: Final = Routes()
 
+
+@routes.get("/v1/models", "models.list", ModelList)
 async def list_models(request: RouteRequest[NoQuery, None]) -> Response:
     """List all models by provider and name."""
     found = await request.holdfast.models.catalogue()
@@ -28,6 +32,7 @@ async def list_models(request: RouteRequest[NoQuery, None]) -> Response:
     return Response(content=ModelList(tuple(map(model_form, shown))))
 
 
+@routes.get("/v1/models/{model_id}", "models.read", **cached(ModelForm))
 async def read_model(request: RouteRequest[NoQuery, None]) -> Response:
     """Return a model by id or by `provider:name`."""
     model = await request.holdfast.models.get(request.path["model_id"])
@@ -36,6 +41,18 @@ async def read_model(request: RouteRequest[NoQuery, None]) -> Response:
     return Response(content=model_form(model), has_etag=True)
 
 
+@routes.post(
+    "/v1/models",
+    "models.add",
+    **creates(ModelForm),
+    needs=Scope.ADMIN,
+    errors=(Code.INVALID_INPUT, Code.MODEL_NOT_FOUND),
+    example={
+        "provider": "openai",
+        "name": "gpt-next",
+        "prices": {"input": 300000000, "output": 1500000000},
+    },
+)
 async def add_model(request: RouteRequest[NoQuery, ModelPost]) -> Response:
     """Add a model, or replace the description of a known one."""
     new = await request.holdfast.models.make(model_request(request.body))
@@ -43,46 +60,7 @@ async def add_model(request: RouteRequest[NoQuery, ModelPost]) -> Response:
     return created_response(form, is_new=new.is_new, location=f"/v1/models/{form.id}")
 
 
-ROUTES: Final[tuple[Route, ...]] = (
-    Route(
-        method="GET",
-        path="/v1/models",
-        name="models.list",
-        handler=list_models,
-        needs=Scope.READ,
-        responses={200: ModelList},
-    ),
-    Route(
-        method="GET",
-        path="/v1/models/{model_id}",
-        name="models.read",
-        handler=read_model,
-        needs=Scope.READ,
-        responses={200: ModelForm, 304: None},
-        response_headers={200: ("etag",), 304: ("etag",)},
-        error_codes=(Code.MODEL_NOT_FOUND,),
-    ),
-    Route(
-        method="POST",
-        path="/v1/models",
-        name="models.add",
-        handler=add_model,
-        needs=Scope.ADMIN,
-        body=ModelPost,
-        responses={201: ModelForm, 200: ModelForm},
-        response_headers=CREATED_HEADERS,
-        error_codes=(Code.INVALID_INPUT, Code.INVALID_TEXT, Code.MODEL_NOT_FOUND),
-        examples={
-            "body": {
-                "provider": "openai",
-                "name": "gpt-next",
-                "prices": {"input": 300_000_000, "output": 1_500_000_000},
-            }
-        },
-    ),
-)
-
-
+@defaults_routes.get("/v1/defaults", "defaults", DefaultsForm)
 async def read_defaults(request: RouteRequest[NoQuery, None]) -> Response:
     """Return the default model, the default approval mode and the available tools."""
     config = request.holdfast.config
@@ -102,15 +80,3 @@ async def read_defaults(request: RouteRequest[NoQuery, None]) -> Response:
             attended_turn_cap=config.attended_turn_cap,
         )
     )
-
-
-DEFAULTS_ROUTES: Final[tuple[Route, ...]] = (
-    Route(
-        method="GET",
-        path="/v1/defaults",
-        name="defaults",
-        handler=read_defaults,
-        needs=Scope.READ,
-        responses={200: DefaultsForm},
-    ),
-)

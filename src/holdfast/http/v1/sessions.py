@@ -12,17 +12,16 @@ from holdfast.domain.errors import Code, NotFound
 from holdfast.domain.ids import AgentId, SessionId
 from holdfast.domain.queries import SessionQuery
 from holdfast.domain.sessions import Session, Status
-from holdfast.domain.tokens import Scope
 from holdfast.http.bodies import in_pieces
 from holdfast.http.responses import Response, StreamResponse, etag_of, require_etag_match
 from holdfast.http.routing import (
     NoQuery,
-    Route,
     RouteRequest,
+    Routes,
+    cached,
     requested_session,
-    session_routes,
 )
-from holdfast.http.v1.idempotency import CREATED_HEADERS, chosen_id, created_response
+from holdfast.http.v1.idempotency import chosen_id, created_response, creates
 from holdfast.services.session_lifecycle import DeletePolicy
 from holdfast.wire.errors import as_query_errors, invalid_query
 from holdfast.wire.messages import export_line
@@ -60,9 +59,33 @@ from holdfast.wire.sessions import (
 )
 
 # Errors of every request that sets session options.
-_OPEN_ERRORS: Final = (Code.INVALID_INPUT, Code.INVALID_TEXT, Code.MODEL_NOT_FOUND)
+_OPEN_ERRORS: Final = (Code.INVALID_INPUT, Code.MODEL_NOT_FOUND)
+
+routes: Final = Routes()
 
 
+@routes.post(
+    "/v1/agents/{agent_id}/sessions",
+    "sessions.open",
+    **creates(SessionForm),
+    body_may_be_missing=True,
+    errors=(
+        *_OPEN_ERRORS,
+        Code.AGENT_ARCHIVED,
+        Code.AGENT_INVALID,
+        Code.GRANT_EXCEEDED,
+        Code.ID_REUSED,
+        Code.INVALID_CONTEXT,
+        Code.REPO_NOT_FOUND,
+        Code.REPO_OUTSIDE_ROOT,
+        Code.REPO_REQUIRED,
+        Code.SECRET_IN_VARIABLES,
+        Code.SESSION_LIMIT,
+        Code.UNKNOWN_TOOL,
+        Code.WORKSPACE_ROOT_UNSET,
+    ),
+    example={"title": "Sums", "tags": ["demo"]},
+)
 async def open_session(request: RouteRequest[NoQuery, SessionPost]) -> Response:
     """Open a session with an agent."""
     id_ = chosen_id(request)
@@ -94,12 +117,14 @@ async def resolve_context(
     return replace(context, working_dir=folder)
 
 
+@routes.get("/v1/agents/{agent_id}/sessions", "sessions.list_of_agent", SessionList, is_large=True)
 async def list_agent_sessions(request: RouteRequest[SessionsQuery, None]) -> Response:
     """List the sessions of an agent, newest first."""
     agent = await request.holdfast.agents.get(request.owner, request.path["agent_id"])
     return await _list(request, agent.id)
 
 
+@routes.get("/v1/sessions", "sessions.list", SessionList, is_large=True)
 async def list_sessions(request: RouteRequest[SessionsQuery, None]) -> Response:
     """List the sessions of all agents, newest first."""
     return await _list(request, None)
@@ -137,6 +162,7 @@ async def _find_by_prefix(request: RouteRequest[SessionsQuery, None], text: str)
     return Response(content=SessionList(tuple(map(session_form, found)), None))
 
 
+@routes.get("{session}", "sessions.read", **cached(SessionForm))
 async def read_session(request: RouteRequest[NoQuery, None]) -> Response:
     """Return a session; its messages have a separate path."""
     return await session_response(request, await requested_session(request))
@@ -148,6 +174,15 @@ async def session_response(request: RouteRequest[Any, Any], session_id: SessionI
     return Response(content=session_form(overview), has_etag=True)
 
 
+@routes.add(
+    "PATCH",
+    "{session}",
+    "sessions.change",
+    SessionForm,
+    response_headers={200: ("etag",)},
+    errors=(*_OPEN_ERRORS, Code.STALE_ETAG),
+    example={"title": "Better sums"},
+)
 async def change_session(request: RouteRequest[NoQuery, SessionPatch]) -> Response:
     """Change a session; a new model applies from the next turn on."""
     session_id = await requested_session(request)
@@ -163,6 +198,7 @@ async def change_session(request: RouteRequest[NoQuery, SessionPatch]) -> Respon
     return await session_response(request, session_id)
 
 
+@routes.add("DELETE", "{session}", "sessions.delete", errors=(Code.SESSION_HAS_FORKS,))
 async def delete_session(request: RouteRequest[DeletionQuery, None]) -> Response:
     """Delete a session with its messages and events; a running turn is stopped."""
     session_id = await requested_session(request)
@@ -174,97 +210,13 @@ async def delete_session(request: RouteRequest[DeletionQuery, None]) -> Response
     return Response(status=204)
 
 
-ROUTES: Final[tuple[Route, ...]] = (
-    Route(
-        method="POST",
-        path="/v1/agents/{agent_id}/sessions",
-        name="sessions.open",
-        handler=open_session,
-        needs=Scope.WRITE,
-        body=SessionPost,
-        body_may_be_missing=True,
-        responses={201: SessionForm, 200: SessionForm},
-        response_headers=CREATED_HEADERS,
-        error_codes=(
-            *_OPEN_ERRORS,
-            Code.AGENT_ARCHIVED,
-            Code.AGENT_INVALID,
-            Code.AGENT_NOT_FOUND,
-            Code.GRANT_EXCEEDED,
-            Code.ID_REUSED,
-            Code.INVALID_CONTEXT,
-            Code.REPO_NOT_FOUND,
-            Code.REPO_OUTSIDE_ROOT,
-            Code.REPO_REQUIRED,
-            Code.SECRET_IN_VARIABLES,
-            Code.SESSION_LIMIT,
-            Code.UNKNOWN_TOOL,
-            Code.WORKSPACE_ROOT_UNSET,
-        ),
-        examples={"body": {"title": "Sums", "tags": ["demo"]}},
-    ),
-    Route(
-        method="GET",
-        path="/v1/agents/{agent_id}/sessions",
-        name="sessions.list_of_agent",
-        handler=list_agent_sessions,
-        needs=Scope.READ,
-        is_large=True,
-        query=SessionsQuery,
-        responses={200: SessionList},
-        error_codes=(Code.AGENT_NOT_FOUND,),
-    ),
-    Route(
-        method="GET",
-        path="/v1/sessions",
-        name="sessions.list",
-        handler=list_sessions,
-        needs=Scope.READ,
-        is_large=True,
-        query=SessionsQuery,
-        responses={200: SessionList},
-    ),
-    *session_routes(
-        Route(
-            method="GET",
-            path="",
-            name="sessions.read",
-            handler=read_session,
-            needs=Scope.READ,
-            responses={200: SessionForm, 304: None},
-            response_headers={200: ("etag",), 304: ("etag",)},
-            error_codes=(Code.SESSION_NOT_FOUND,),
-        )
-    ),
-    *session_routes(
-        Route(
-            method="PATCH",
-            path="",
-            name="sessions.change",
-            handler=change_session,
-            needs=Scope.WRITE,
-            body=SessionPatch,
-            responses={200: SessionForm},
-            response_headers={200: ("etag",)},
-            error_codes=(*_OPEN_ERRORS, Code.SESSION_NOT_FOUND, Code.STALE_ETAG),
-            examples={"body": {"title": "Better sums"}},
-        )
-    ),
-    *session_routes(
-        Route(
-            method="DELETE",
-            path="",
-            name="sessions.delete",
-            handler=delete_session,
-            needs=Scope.WRITE,
-            query=DeletionQuery,
-            responses={204: None},
-            error_codes=(Code.SESSION_HAS_FORKS, Code.SESSION_NOT_FOUND),
-        )
-    ),
+@routes.post(
+    "{session}/interrupt",
+    "sessions.interrupt",
+    {200: Interrupted, 202: Interrupted},
+    body_may_be_missing=True,
+    example={"reason": "enough"},
 )
-
-
 async def interrupt_session(request: RouteRequest[NoQuery, InterruptPost]) -> Response:
     """Stop the running turn; streamed text is stored, and the session stays open."""
     session_id = await requested_session(request)
@@ -277,6 +229,14 @@ async def interrupt_session(request: RouteRequest[NoQuery, InterruptPost]) -> Re
     return Response(status=200 if done.is_settled else 202, content=result)
 
 
+@routes.post(
+    "{session}/close",
+    "sessions.close",
+    SessionForm,
+    body_may_be_missing=True,
+    response_headers={200: ("etag",)},
+    example={"as": "completed", "reason": "done"},
+)
 async def close_session(request: RouteRequest[NoQuery, ClosePost]) -> Response:
     """Close a session as completed or cancelled; a running turn is stopped."""
     session_id = await requested_session(request)
@@ -287,6 +247,21 @@ async def close_session(request: RouteRequest[NoQuery, ClosePost]) -> Response:
     return await session_response(request, session_id)
 
 
+@routes.post(
+    "{session}/resume",
+    "sessions.resume",
+    Resumed,
+    body_may_be_missing=True,
+    example={},
+    response_headers={200: ("etag",)},
+    errors=(
+        Code.INVALID_CONTEXT,
+        Code.REPO_OUTSIDE_ROOT,
+        Code.SESSION_FAILED,
+        Code.SESSION_LIMIT,
+        Code.WORKSPACE_ROOT_UNSET,
+    ),
+)
 async def resume_session(request: RouteRequest[NoQuery, ResumePost]) -> Response:
     """Reopen a closed session; no effect on an open one."""
     session_id = await requested_session(request)
@@ -299,6 +274,13 @@ async def resume_session(request: RouteRequest[NoQuery, ResumePost]) -> Response
     return Response(content=result, headers={"etag": etag_of(form)})
 
 
+@routes.post(
+    "{session}/compact",
+    "sessions.compact",
+    Compacted,
+    body_may_be_missing=True,
+    errors=(Code.TURN_RUNNING,),
+)
 async def compact_session(request: RouteRequest[NoQuery, CompactPost]) -> Response:
     """Compact a session: summarize the messages before the last answer; no message is changed."""
     session_id = await requested_session(request)
@@ -307,12 +289,22 @@ async def compact_session(request: RouteRequest[NoQuery, CompactPost]) -> Respon
     return Response(content=Compacted(compacted=is_folded, session=form))
 
 
-async def verify_session(request: RouteRequest[NoQuery, None]) -> Response:
-    """Verify the hash chain of a session's messages."""
-    found = await request.holdfast.sessions.verify(request.owner, await requested_session(request))
-    return Response(content=verified_form(found))
-
-
+@routes.post(
+    "{session}/fork",
+    "sessions.fork",
+    **creates(SessionForm),
+    body_may_be_missing=True,
+    errors=(
+        Code.AGENT_ARCHIVED,
+        Code.AGENT_NOT_FOUND,
+        Code.GRANT_EXCEEDED,
+        Code.ID_REUSED,
+        Code.MESSAGE_NOT_FOUND,
+        Code.MODEL_NOT_FOUND,
+        Code.SESSION_LIMIT,
+    ),
+    example={"at": 4, "title": "Another way"},
+)
 async def fork_session(request: RouteRequest[NoQuery, ForkPost]) -> Response:
     """Open a session that continues from a message of this one; nothing is copied."""
     session_id = await requested_session(request)
@@ -323,6 +315,23 @@ async def fork_session(request: RouteRequest[NoQuery, ForkPost]) -> Response:
     return await session_created(request, new.thing, is_new=new.is_new)
 
 
+@routes.get("{session}/verify", "sessions.verify", Verified)
+async def verify_session(request: RouteRequest[NoQuery, None]) -> Response:
+    """Verify the hash chain of a session's messages."""
+    found = await request.holdfast.sessions.verify(request.owner, await requested_session(request))
+    return Response(content=verified_form(found))
+
+
+@routes.get(
+    "{session}/export",
+    "sessions.export",
+    bytes,
+    is_large=True,
+    response_headers={200: ("content-disposition",)},
+    media_type="application/x-ndjson",
+    other_media_types=("text/markdown", "application/yaml"),
+    errors=(Code.MESSAGE_NOT_FOUND, Code.WORKFLOW_TOO_LARGE),
+)
 async def export_session(request: RouteRequest[ExportQuery, None]) -> Response | StreamResponse:
     """Export a session: as JSON lines, as Markdown, or as a workflow."""
     session_id = await requested_session(request)
@@ -338,126 +347,14 @@ async def export_session(request: RouteRequest[ExportQuery, None]) -> Response |
     )
 
 
+@routes.post(
+    "{session}/export",
+    "sessions.exported",
+    Exported,
+    example={"target": "plan.relavium.yaml"},
+)
 async def note_export(request: RouteRequest[NoQuery, ExportPost]) -> Response:
     """Record where a session's workflow was written to."""
     session_id = await requested_session(request)
     event = await request.holdfast.exports.record(request.owner, session_id, request.body.target)
     return Response(content=Exported(target=request.body.target, sequence=event.sequence))
-
-
-def _lifecycle_routes(verb: str, handler: Any, **rest: Any) -> tuple[Route, Route]:
-    """Return the routes of an action whose body is small and optional."""
-    return session_routes(
-        Route(
-            method="POST",
-            path=f"/{verb}",
-            name=f"sessions.{verb}",
-            handler=handler,
-            needs=Scope.WRITE,
-            body_may_be_missing=True,
-            **rest,
-        )
-    )
-
-
-LIFECYCLE_ROUTES: Final[tuple[Route, ...]] = (
-    *_lifecycle_routes(
-        "interrupt",
-        interrupt_session,
-        body=InterruptPost,
-        examples={"body": {"reason": "enough"}},
-        responses={200: Interrupted, 202: Interrupted},
-        error_codes=(Code.INVALID_TEXT, Code.SESSION_NOT_FOUND),
-    ),
-    *_lifecycle_routes(
-        "close",
-        close_session,
-        body=ClosePost,
-        responses={200: SessionForm},
-        response_headers={200: ("etag",)},
-        error_codes=(Code.INVALID_TEXT, Code.SESSION_NOT_FOUND),
-        examples={"body": {"as": "completed", "reason": "done"}},
-    ),
-    *_lifecycle_routes(
-        "resume",
-        resume_session,
-        body=ResumePost,
-        examples={"body": {}},
-        responses={200: Resumed},
-        response_headers={200: ("etag",)},
-        error_codes=(
-            Code.INVALID_CONTEXT,
-            Code.REPO_OUTSIDE_ROOT,
-            Code.SESSION_FAILED,
-            Code.SESSION_LIMIT,
-            Code.SESSION_NOT_FOUND,
-            Code.WORKSPACE_ROOT_UNSET,
-        ),
-    ),
-    *_lifecycle_routes(
-        "compact",
-        compact_session,
-        body=CompactPost,
-        responses={200: Compacted},
-        error_codes=(Code.SESSION_NOT_FOUND, Code.TURN_RUNNING),
-    ),
-    *_lifecycle_routes(
-        "fork",
-        fork_session,
-        body=ForkPost,
-        responses={201: SessionForm, 200: SessionForm},
-        response_headers=CREATED_HEADERS,
-        error_codes=(
-            Code.AGENT_ARCHIVED,
-            Code.AGENT_NOT_FOUND,
-            Code.GRANT_EXCEEDED,
-            Code.ID_REUSED,
-            Code.INVALID_TEXT,
-            Code.MESSAGE_NOT_FOUND,
-            Code.MODEL_NOT_FOUND,
-            Code.SESSION_LIMIT,
-            Code.SESSION_NOT_FOUND,
-        ),
-        examples={"body": {"at": 4, "title": "Another way"}},
-    ),
-    *session_routes(
-        Route(
-            method="GET",
-            path="/verify",
-            name="sessions.verify",
-            handler=verify_session,
-            needs=Scope.READ,
-            responses={200: Verified},
-            error_codes=(Code.SESSION_NOT_FOUND,),
-        )
-    ),
-    *session_routes(
-        Route(
-            method="GET",
-            path="/export",
-            name="sessions.export",
-            handler=export_session,
-            needs=Scope.READ,
-            is_large=True,
-            query=ExportQuery,
-            responses={200: bytes},
-            response_headers={200: ("content-disposition",)},
-            media_type="application/x-ndjson",
-            other_media_types=("text/markdown", "application/yaml"),
-            error_codes=(Code.MESSAGE_NOT_FOUND, Code.SESSION_NOT_FOUND, Code.WORKFLOW_TOO_LARGE),
-        )
-    ),
-    *session_routes(
-        Route(
-            method="POST",
-            path="/export",
-            name="sessions.exported",
-            handler=note_export,
-            needs=Scope.WRITE,
-            body=ExportPost,
-            examples={"body": {"target": "plan.relavium.yaml"}},
-            responses={200: Exported},
-            error_codes=(Code.INVALID_TEXT, Code.SESSION_NOT_FOUND),
-        )
-    ),
-)

@@ -2,16 +2,14 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.tokens import Scope
 from holdfast.http.bodies import Pieces, in_pieces
-from holdfast.http.responses import Response, StreamResponse
-from holdfast.http.routing import NoQuery, Route, RouteRequest
+from holdfast.http.responses import Response, StreamResponse, matches_etag
+from holdfast.http.routing import NoQuery, RouteRequest, Routes
 from holdfast.wire.errors import as_query_errors
 from holdfast.wire.zones import (
     ActiveZoneForm,
@@ -61,7 +59,7 @@ async def file_response(
     # 32 hex digits that change with every write: an append changes the size.
     tag = f'"{file.generation}{file.size:016x}"'
     response_headers = {"etag": tag}
-    if _names_etag(headers.get("if-none-match", ""), tag):
+    if matches_etag(headers.get("if-none-match", ""), tag):
         return Response(status=304, headers=response_headers)
     response_headers["content-disposition"] = f'attachment; filename="{file.name}"'
     response_headers["x-content-type-options"] = "nosniff"
@@ -112,15 +110,34 @@ def _requested_range(headers: Mapping[str, str], tag: str, size: int) -> tuple[i
     return start, min(end, start + ANSWER_LARGEST)
 
 
-def _names_etag(header: str, tag: str) -> bool:
-    given = (each.strip().removeprefix("W/").replace('-gzip"', '"') for each in header.split(","))
-    return any(each in {"*", tag} for each in given)
-
-
 ZONE: Final = "/v1/zones/{definition_id}"
 ARCHIVE: Final = f"{ZONE}/archives/{{ms}}"
+routes: Final = Routes()
+# The output and the files of a zone and of an archive are read in the same way.
+_OUTPUT: Final[dict[str, Any]] = {
+    "kind": LinesForm,
+    "is_large": True,
+    "errors": (Code.ZONE_CHANGED,),
+}
+_FILE: Final[dict[str, Any]] = {
+    "kind": {200: bytes, 206: bytes, 304: None},
+    "is_large": True,
+    "response_headers": {
+        200: ("content-disposition", "etag"),
+        206: ("content-disposition", "content-range", "etag"),
+        304: ("etag",),
+    },
+    "media_type": "application/octet-stream",
+    "errors": (
+        Code.PATH_NOT_FOUND,
+        Code.RANGE_NOT_SATISFIABLE,
+        Code.TOO_LARGE,
+        Code.ZONE_CHANGED,
+    ),
+}
 
 
+@routes.get(ZONE, "zones.show", ActiveZoneForm, is_large=True)
 async def show_zone(request: RouteRequest[NoQuery, None]) -> Response:
     """Return an active zone."""
     return Response(
@@ -128,12 +145,21 @@ async def show_zone(request: RouteRequest[NoQuery, None]) -> Response:
     )
 
 
+@routes.get(f"{ZONE}/state", "zones.state", StateForm, is_large=True)
 async def read_state(request: RouteRequest[NoQuery, None]) -> Response:
     """Return the snapshot of an active zone; null if it has none."""
     state = await request.holdfast.zones.read_state(request.owner, _id(request))
     return Response(content=msgspec.convert(state, StateForm, from_attributes=True))
 
 
+@routes.add(
+    "PUT",
+    f"{ZONE}/state",
+    "zones.write_state",
+    StateWrittenForm,
+    errors=(Code.TOO_LARGE, Code.ZONE_CHANGED),
+    example={"content": '{"schemaVersion":2}', "if_modified_ms": 0},
+)
 async def write_state(request: RouteRequest[NoQuery, StatePut]) -> Response:
     """Replace the snapshot of an active zone."""
     written = await request.holdfast.zones.write_state(
@@ -145,6 +171,13 @@ async def write_state(request: RouteRequest[NoQuery, StatePut]) -> Response:
     return Response(content=msgspec.convert(written, StateWrittenForm, from_attributes=True))
 
 
+@routes.post(
+    f"{ZONE}/output",
+    "zones.append_output",
+    OutputAppendedForm,
+    errors=(Code.TOO_LARGE,),
+    example={"line": '{"type":"user","text":"hello"}'},
+)
 async def append_output(request: RouteRequest[NoQuery, OutputPost]) -> Response:
     """Append a line to the output of an active zone."""
     done = await request.holdfast.zones.append_output(
@@ -153,6 +186,7 @@ async def append_output(request: RouteRequest[NoQuery, OutputPost]) -> Response:
     return Response(content=msgspec.convert(done, OutputAppendedForm, from_attributes=True))
 
 
+@routes.get(f"{ZONE}/output", "zones.output", **_OUTPUT)
 async def read_output(request: RouteRequest[LinesQuery, None]) -> Response:
     """Return output lines by number; blank lines are not counted."""
     wanted = msgspec.convert(request.query, LineQuery, from_attributes=True)
@@ -162,6 +196,7 @@ async def read_output(request: RouteRequest[LinesQuery, None]) -> Response:
     return Response(content=lines_form(lines))
 
 
+@routes.get(f"{ZONE}/replay", "zones.replay", ReplayForm, is_large=True)
 async def replay(request: RouteRequest[ReplayQuery, None]) -> Response:
     """Return the initial view of an active zone: its snapshot, and its newest output lines."""
     query = request.query
@@ -171,6 +206,7 @@ async def replay(request: RouteRequest[ReplayQuery, None]) -> Response:
     return Response(content=replay_form(found))
 
 
+@routes.get(f"{ZONE}/files/{{name}}", "zones.file", **_FILE)
 async def read_file(request: RouteRequest[NoQuery, None]) -> Response | StreamResponse:
     """Return the bytes of a file, or one byte range."""
     zones = request.holdfast.zones
@@ -184,6 +220,7 @@ async def read_file(request: RouteRequest[NoQuery, None]) -> Response | StreamRe
     return await file_response(request, file, read)
 
 
+@routes.post(f"{ZONE}/archive", "zones.archive", ArchivedForm)
 async def archive_zone(request: RouteRequest[NoQuery, None]) -> Response:
     """Move an active zone to a new archive; no effect on an empty zone."""
     return Response(
@@ -191,6 +228,7 @@ async def archive_zone(request: RouteRequest[NoQuery, None]) -> Response:
     )
 
 
+@routes.get(f"{ZONE}/archives", "zones.archives", ArchiveList, is_large=True)
 async def list_archives(request: RouteRequest[ArchivesQuery, None]) -> Response:
     """List the archives of an agent, newest first."""
     limit = request.query.limit
@@ -202,18 +240,27 @@ async def list_archives(request: RouteRequest[ArchivesQuery, None]) -> Response:
     return Response(content=archives_form(found, limit))
 
 
+@routes.get(ARCHIVE, "zones.archives.read", ArchiveForm, is_large=True)
 async def read_archive(request: RouteRequest[NoQuery, None]) -> Response:
     """Return an archive."""
     found = await request.holdfast.zones.read_archive(request.owner, _id(request), _ms(request))
     return Response(content=archive_form(found))
 
 
+routes.get(f"{ARCHIVE}/output", "zones.archives.output", **_OUTPUT)(read_output)
+routes.get(f"{ARCHIVE}/files/{{name}}", "zones.archives.file", **_FILE)(read_file)
+
+
+@routes.post(
+    f"{ARCHIVE}/restore", "zones.archives.restore", RestoredForm, errors=(Code.TURN_RUNNING,)
+)
 async def restore_archive(request: RouteRequest[NoQuery, None]) -> Response:
     """Copy an archive to the active zone, whose content is archived first."""
     done = await request.holdfast.zones.restore_archive(request.owner, _id(request), _ms(request))
     return Response(content=msgspec.convert(done, RestoredForm, from_attributes=True))
 
 
+@routes.add("DELETE", ARCHIVE, "zones.archives.delete", DeletedForm)
 async def delete_archive(request: RouteRequest[NoQuery, None]) -> Response:
     """Delete an archive."""
     is_gone = await request.holdfast.zones.delete_archive(request.owner, _id(request), _ms(request))
@@ -235,131 +282,3 @@ def _ms(request: RouteRequest[Any, Any]) -> int:
 
 def _ms_or_none(request: RouteRequest[Any, Any]) -> int | None:
     return _ms(request) if "ms" in request.path else None
-
-
-def _read_route(path: str, name: str, handler: Any, **rest: Any) -> Route:
-    error_codes = (*rest.pop("error_codes", ()), Code.INVALID_DEFINITION_ID)
-    return Route(
-        method="GET",
-        path=ZONE + path,
-        name=f"zones.{name}",
-        handler=handler,
-        needs=Scope.READ,
-        is_large=True,
-        error_codes=error_codes,
-        **rest,
-    )
-
-
-def _change_route(path: str, name: str, handler: Any, **rest: Any) -> Route:
-    method = rest.pop("method", "POST")
-    route = _read_route(path, name, handler, **rest)
-    return replace(route, method=method, needs=Scope.WRITE, is_large=False)
-
-
-def _archive_route(route: Route) -> Route:
-    return replace(
-        route,
-        path=route.path.replace(ZONE, ARCHIVE),
-        name=route.name.replace("zones.", "zones.archives."),
-        error_codes=(Code.ARCHIVE_NOT_FOUND, *route.error_codes),
-    )
-
-
-_OUTPUT: Final = _read_route(
-    "/output",
-    "output",
-    read_output,
-    query=LinesQuery,
-    responses={200: LinesForm},
-    error_codes=(Code.ZONE_CHANGED,),
-)
-_FILE: Final = _read_route(
-    "/files/{name}",
-    "file",
-    read_file,
-    responses={200: bytes, 206: bytes, 304: None},
-    response_headers={
-        200: ("content-disposition", "etag"),
-        206: ("content-disposition", "content-range", "etag"),
-        304: ("etag",),
-    },
-    media_type="application/octet-stream",
-    error_codes=(
-        Code.PATH_NOT_FOUND,
-        Code.RANGE_NOT_SATISFIABLE,
-        Code.TOO_LARGE,
-        Code.ZONE_CHANGED,
-    ),
-)
-ROUTES: Final[tuple[Route, ...]] = (
-    _read_route("", "show", show_zone, responses={200: ActiveZoneForm}),
-    _read_route(
-        "/state",
-        "state",
-        read_state,
-        responses={200: StateForm},
-    ),
-    _change_route(
-        "/state",
-        "write_state",
-        write_state,
-        method="PUT",
-        body=StatePut,
-        responses={200: StateWrittenForm},
-        error_codes=(Code.TOO_LARGE, Code.ZONE_CHANGED),
-        examples={"body": {"content": '{"schemaVersion":2}', "if_modified_ms": 0}},
-    ),
-    _change_route(
-        "/output",
-        "append_output",
-        append_output,
-        body=OutputPost,
-        responses={200: OutputAppendedForm},
-        error_codes=(Code.TOO_LARGE,),
-        examples={"body": {"line": '{"type":"user","text":"hello"}'}},
-    ),
-    _OUTPUT,
-    _read_route(
-        "/replay",
-        "replay",
-        replay,
-        query=ReplayQuery,
-        responses={200: ReplayForm},
-    ),
-    _FILE,
-    _change_route(
-        "/archive",
-        "archive",
-        archive_zone,
-        responses={200: ArchivedForm},
-    ),
-    _read_route(
-        "/archives",
-        "archives",
-        list_archives,
-        query=ArchivesQuery,
-        responses={200: ArchiveList},
-    ),
-    _archive_route(_read_route("", "read", read_archive, responses={200: ArchiveForm})),
-    _archive_route(_OUTPUT),
-    _archive_route(_FILE),
-    _archive_route(
-        _change_route(
-            "/restore",
-            "restore",
-            restore_archive,
-            responses={200: RestoredForm},
-            error_codes=(Code.TURN_RUNNING,),
-        )
-    ),
-    _archive_route(
-        _change_route(
-            "",
-            "delete",
-            delete_archive,
-            method="DELETE",
-            responses={200: DeletedForm},
-        )
-    ),
-)

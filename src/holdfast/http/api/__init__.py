@@ -1,1 +1,0 @@
-"""Sessions that are bound to a repository, under `/api`."""
