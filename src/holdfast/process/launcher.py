@@ -13,8 +13,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.process import landlock as process_landlock
-from holdfast.process import seccomp as proces_seccomp
+from holdfast.process import landlock, seccomp
 from holdfast.process.cancellation import run_to_end
 from holdfast.process.child import (
     KILL_SECONDS,
@@ -162,7 +161,7 @@ class _Run:
 
 async def _probe_means() -> Means:
     """Probe the means: start with all of them and drop each one that is refused."""
-    known = Means(landlock=process_landlock.version(), seccomp=proces_seccomp.is_known())
+    known = Means(landlock=landlock.version(), seccomp=seccomp.is_known())
     if sys.platform != "linux":
         return known
     world = Namespaces.ROOT if os.geteuid() == 0 else Namespaces.USER

@@ -16,8 +16,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast.process import landlock as process_landlock
-from holdfast.process import seccomp as proces_seccomp
+from holdfast.process import landlock, seccomp
 from holdfast.process.environment import is_below
 
 _NEW_MOUNTS, _NEW_IPC, _NEW_USER = 0x00020000, 0x08000000, 0x10000000
@@ -145,7 +144,7 @@ def sandbox_order(confinement: Confinement, means: Means) -> dict[str, Any]:
         "limits": list(_limits(confinement, means)),
         "kept_capabilities": _KEPT_CAPABILITIES,
         "rules": _rules(confinement, means) if means.landlock else None,
-        "filter": proces_seccomp.filter_program(allows_ip_sockets=allows_ip_sockets)
+        "filter": seccomp.filter_program(allows_ip_sockets=allows_ip_sockets)
         if means.seccomp
         else None,
     }
@@ -287,32 +286,30 @@ def _is_in(path: str, folders: Iterable[str]) -> bool:
 
 def _rules(confinement: Confinement, means: Means) -> tuple[bytes, list[tuple[str, int]]]:
     # Full access also needs a ruleset, because Landlock still isolates outside processes then.
-    whole = (("/", process_landlock.EVERYTHING),)
+    whole = (("/", landlock.EVERYTHING),)
     rules = _jail(confinement, means) if confinement.is_jailed else whole
-    return process_landlock.ruleset(means.landlock, rules, keeps_outside=not confinement.is_jailed)
+    return landlock.ruleset(means.landlock, rules, keeps_outside=not confinement.is_jailed)
 
 
 def _jail(confinement: Confinement, means: Means) -> Iterator[tuple[str, int]]:
-    read = process_landlock.READ | (
-        process_landlock.EXECUTE if confinement.executable is None else 0
-    )
+    read = landlock.READ | (landlock.EXECUTE if confinement.executable is None else 0)
     for path in (*SYSTEM, *confinement.readable):
         yield path, read
     for path in confinement.writable:
-        yield path, read | process_landlock.WRITE
+        yield path, read | landlock.WRITE
     for path in confinement.executable or ():
-        yield path, process_landlock.READ | process_landlock.EXECUTE
-    yield "/dev", process_landlock.LIST
+        yield path, landlock.READ | landlock.EXECUTE
+    yield "/dev", landlock.LIST
     for name in _DEVICES:
         yield (
             f"/dev/{name}",
-            process_landlock.READ | process_landlock.WRITE | process_landlock.CONTROL,
+            landlock.READ | landlock.WRITE | landlock.CONTROL,
         )
     # Shared memory is always needed; other shared folders are allowed only where they are covered.
-    yield "/dev/shm", process_landlock.READ | process_landlock.WRITE  # noqa: S108
+    yield "/dev/shm", landlock.READ | landlock.WRITE  # noqa: S108
     if means.mounts and means.namespaces is not Namespaces.NONE:
         for path in (*SHARED, "/dev/pts", "/dev/ptmx"):
-            yield path, read | process_landlock.WRITE | process_landlock.CONTROL
+            yield path, read | landlock.WRITE | landlock.CONTROL
 
 
 def _limits(confinement: Confinement, means: Means) -> Iterator[tuple[int, int]]:

@@ -14,7 +14,7 @@ from typing import Final
 # Default maximum length of a line.
 LINE_LIMIT: Final = 1 << 16
 _READ_SIZE: Final = 1 << 18
-_CONTINUES: Final = range(0x80, 0xC0)
+_CONTINUES: Final = bytes(range(0x80, 0xC0))
 
 
 class OutputBuffer:
@@ -55,7 +55,8 @@ class OutputBuffer:
         whole = self.whole()
         if whole is not None:
             return _decode(whole)
-        head, tail = _whole_end(self._head), _whole_start(self._tail)
+        head = self._head[: len(self._head) - _partial_character(self._head)]
+        tail = self._tail[_rest_of_character(self._tail) :]
         cut = len(self._head) - len(head) + len(self._tail) - len(tail)
         missing = self.dropped + cut
         return f"{_decode(head)}\n[… {missing} bytes left out …]\n{_decode(tail)}"
@@ -70,24 +71,6 @@ class OutputBuffer:
 def _decode(content: bytes | bytearray) -> str:
     # Replaced because many consumers treat NUL as the end of the text.
     return content.decode("utf-8", "replace").replace("\x00", "\ufffd")
-
-
-def _whole_end(content: bytearray) -> bytearray:
-    """Drop a truncated UTF-8 character at the end."""
-    for back in range(1, min(4, len(content)) + 1):
-        byte = content[-back]
-        if byte not in _CONTINUES:
-            needed = 1 + (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0)
-            return content[:-back] if needed > back else content
-    return content
-
-
-def _whole_start(content: bytearray) -> bytearray:
-    """Drop the rest of a truncated UTF-8 character at the start."""
-    lost = 0
-    while lost < min(3, len(content)) and content[lost] in _CONTINUES:
-        lost += 1
-    return content[lost:]
 
 
 _TAIL_READ_SIZE: Final = 1 << 16
@@ -153,13 +136,16 @@ def strip_escapes(text: str) -> str:
 
 def _last_characters(content: bytearray, most: int) -> bytearray:
     """Return the last bytes, without the rest of a truncated character at the start."""
-    start = max(0, len(content) - most)
-    if start == 0:
+    if len(content) <= most:
         return content
-    lost = 0
-    while lost < 3 and start + lost < len(content) and content[start + lost] in _CONTINUES:
-        lost += 1
-    return content[start + lost :]
+    last = content[len(content) - most :]
+    return last[_rest_of_character(last) :]
+
+
+def _rest_of_character(content: bytearray) -> int:
+    """Return the number of bytes at the start that belong to a truncated UTF-8 character."""
+    head = content[:3]
+    return len(head) - len(head.lstrip(_CONTINUES))
 
 
 def _partial_character(content: bytearray) -> int:

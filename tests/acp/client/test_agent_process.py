@@ -19,7 +19,8 @@ from msgspec.structs import replace
 from holdfast.acp.client.agent_command import AgentStart
 from holdfast.acp.client.agent_process import AGENT_LIMITS, AgentProcess, StopTimeouts, reap
 from holdfast.acp.client.presets import find_command
-from holdfast.acp.rpc.connection import ConnectionLimits, ConnectionLost
+from holdfast.acp.rpc.connection import ConnectionLimits
+from holdfast.acp.rpc.framing import ConnectionLost
 from holdfast.domain.agent_processes import ProcessExit, ProcessIdentity, ProgramLimits
 from holdfast.process.child import ChildNotStarted
 from holdfast.process.process_table import boot_id, find_process, group_members, has_mark

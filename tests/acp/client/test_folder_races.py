@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.acp.client.agent_command import AgentStart
 from holdfast.acp.client.agent_process import Terminals
-from holdfast.acp.rpc.connection import RequestRefused
+from holdfast.acp.rpc.framing import RequestRefused
 from holdfast.domain.approvals import ApprovalAnswer, ApprovalMode, ApprovalState
 from holdfast.domain.messages import ResultStatus, ToolResult
 from tests.acp.client.test_agent_requests import does, prompt

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.acp.client.process_registry import ProcessRegistry
-from holdfast.acp.rpc.connection import ConnectionLost
+from holdfast.acp.rpc.framing import ConnectionLost
 from holdfast.domain.agent_processes import ProcessEnding, ProcessExit, ProcessRecord, ProcessState
 from holdfast.domain.ids import SessionId, SessionKey
 from tests.acp.harness import END, aboard

@@ -18,8 +18,7 @@ from holdfast.acp.client.agent_process import (
     TerminalOutput,
     Terminals,
 )
-from holdfast.acp.rpc.connection import RequestRefused
-from holdfast.acp.rpc.framing import INTERNAL_ERROR, NOT_FOUND
+from holdfast.acp.rpc.framing import INTERNAL_ERROR, NOT_FOUND, RequestRefused
 from holdfast.domain.agent_processes import ProcessExit
 from holdfast.process.process_table import find_process
 from holdfast.process.streams import TailBuffer

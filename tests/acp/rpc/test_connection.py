@@ -8,23 +8,18 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.acp.rpc import connection as connections
-from holdfast.acp.rpc.connection import (
-    AcpConnection,
-    AnswerMarker,
-    ConnectionLimits,
-    ConnectionLost,
-    Item,
-    RequestRefused,
-)
+from holdfast.acp.rpc.connection import AcpConnection, AnswerMarker, ConnectionLimits, Item
 from holdfast.acp.rpc.framing import (
     CANCELLED,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
+    ConnectionLost,
     JsonRpcError,
     JsonRpcNotification,
     JsonRpcRequest,
     Junk,
+    RequestRefused,
 )
 from tests.acp.raw_peer import Far, connected
 from tests.stand_ins import PATIENCE

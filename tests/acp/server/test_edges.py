@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.acp.rpc.connection import ConnectionLost
+from holdfast.acp.rpc.framing import ConnectionLost
 from holdfast.acp.server.client_session import ClientApprovals
 from holdfast.acp.server.notifications import replay_cursor
 from holdfast.acp.server.updates import UpdateTranslator

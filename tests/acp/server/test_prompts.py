@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.rpc.connection import RequestRefused
-from holdfast.acp.rpc.framing import JsonRpcError
+from holdfast.acp.rpc.framing import JsonRpcError, RequestRefused
 from holdfast.acp.server.client_session import PendingPrompt
 from holdfast.domain.events import MessageAppended, StepStarted, TurnEnded
 from holdfast.domain.ids import SessionId

@@ -29,14 +29,15 @@ from holdfast.acp.client.presets import find_command
 from holdfast.acp.client.tool_calls import CallRequest
 from holdfast.acp.client.turn_context import PosedQuestion, TurnContext
 from holdfast.acp.client.unreported_changes import texts_in
-from holdfast.acp.rpc.connection import ConnectionLost, RequestRefused
 from holdfast.acp.rpc.framing import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     NOT_FOUND,
+    ConnectionLost,
     JsonRpcError,
     JsonRpcRequest,
+    RequestRefused,
 )
 from holdfast.domain.agent_processes import ProcessExit
 from holdfast.domain.approvals import ApprovalState

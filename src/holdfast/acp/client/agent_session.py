@@ -15,11 +15,12 @@ from holdfast.acp.client.agent_state import STATE_UPDATES, AgentState, state_aft
 from holdfast.acp.client.lenient_json import read_object
 from holdfast.acp.client.prompt import is_offered
 from holdfast.acp.client.raw_log import RawLog
-from holdfast.acp.rpc.connection import AnswerMarker, ConnectionLost, Item
+from holdfast.acp.rpc.connection import AnswerMarker, Item
 from holdfast.acp.rpc.framing import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
+    ConnectionLost,
     JsonRpcError,
     JsonRpcNotification,
     JsonRpcRequest,

@@ -28,7 +28,7 @@ from holdfast.acp.client.session_setup import (
     server_notices,
     unsupported_servers,
 )
-from holdfast.acp.rpc.connection import ConnectionLost
+from holdfast.acp.rpc.framing import ConnectionLost
 from holdfast.acp.rpc.redaction import LineRedactor
 from holdfast.domain.agent_processes import (
     ALIVE,

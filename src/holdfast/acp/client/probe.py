@@ -17,7 +17,7 @@ from holdfast.acp.client.lenient_json import read_list, read_name, read_object, 
 from holdfast.acp.client.prompt import is_offered
 from holdfast.acp.client.session_setup import AgentNotReady, SessionSetup, initialize, open_session
 from holdfast.acp.client.stop_reasons import refusal_text
-from holdfast.acp.rpc.connection import ConnectionLost, RequestRefused
+from holdfast.acp.rpc.framing import ConnectionLost, RequestRefused
 from holdfast.acp.rpc.redaction import LineRedactor
 from holdfast.domain.agent_processes import parse_program_options
 from holdfast.domain.agents import AcpRuntime

@@ -11,7 +11,8 @@ from msgspec.structs import asdict
 from holdfast.acp.client.agent_command import AgentStart
 from holdfast.acp.client.agent_process import Farewell, reap
 from holdfast.acp.client.agent_session import AgentConversation
-from holdfast.acp.rpc.connection import AnswerMarker, ConnectionLost
+from holdfast.acp.rpc.connection import AnswerMarker
+from holdfast.acp.rpc.framing import ConnectionLost
 from holdfast.domain.agent_processes import ProcessEnding, ProcessExit, ProcessRecord, ProcessState
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionId, SessionKey

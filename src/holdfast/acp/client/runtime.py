@@ -37,8 +37,14 @@ from holdfast.acp.client.stop_reasons import FLOODED, is_unknown_session
 from holdfast.acp.client.translator import Translator, turn_facts
 from holdfast.acp.client.turn_context import Batch, DraftQueue, TurnContext
 from holdfast.acp.client.unreported_changes import WorktreeWatch
-from holdfast.acp.rpc.connection import AnswerMarker, ConnectionLost, Item, RequestRefused
-from holdfast.acp.rpc.framing import JsonRpcNotification, JsonRpcRequest, Junk
+from holdfast.acp.rpc.connection import AnswerMarker, Item
+from holdfast.acp.rpc.framing import (
+    ConnectionLost,
+    JsonRpcNotification,
+    JsonRpcRequest,
+    Junk,
+    RequestRefused,
+)
 from holdfast.domain.agent_processes import ProcessExit, ProcessState
 from holdfast.domain.drafts import Draft, MessageDraft, Outcome, TitleChange, notice_draft
 from holdfast.domain.errors import Code, Internal

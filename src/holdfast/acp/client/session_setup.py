@@ -14,8 +14,7 @@ from holdfast.acp.client.agent_session import AgentConversation
 from holdfast.acp.client.agent_state import parse_initialize, state_after_setup
 from holdfast.acp.client.lenient_json import read_name, read_object, read_word
 from holdfast.acp.client.stop_reasons import refusal_text
-from holdfast.acp.rpc.connection import RequestRefused
-from holdfast.acp.rpc.framing import AUTH_REQUIRED, JsonRpcError
+from holdfast.acp.rpc.framing import AUTH_REQUIRED, JsonRpcError, RequestRefused
 from holdfast.domain.agent_processes import ProgramOptions
 from holdfast.domain.drafts import MessageDraft, notice_draft
 from holdfast.domain.events import Failure, FailureCode

@@ -1,12 +1,13 @@
-"""A JSON-RPC connection: requests in both directions, processed in line order.
+"""A JSON-RPC connection: requests in both directions, processed in line order, with back-pressure.
 
 Tracks the pending requests of both sides. Knows nothing about ACP methods.
-
 """
 
 import asyncio
 import logging
+import sys
 from asyncio import Future, Task
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
@@ -17,8 +18,12 @@ from holdfast.acp.rpc.framing import (
     CANCELLED,
     INTERNAL_ERROR,
     INVALID_REQUEST,
+    LINE_LIMIT,
     LONG,
+    ByteReader,
+    ByteWriter,
     ConnectionLost,
+    Id,
     JsonRpcError,
     JsonRpcNotification,
     JsonRpcReply,
@@ -31,15 +36,34 @@ from holdfast.acp.rpc.framing import (
     render_message,
 )
 from holdfast.acp.rpc.redaction import NO_REDACTION, LineRedactor
-from holdfast.acp.rpc.streams import (
-    DEFAULT_LIMITS,
-    ByteReader,
-    ByteWriter,
-    ConnectionLimits,
-    Inbox,
-)
 
 log = logging.getLogger(__name__)
+_CHUNK: Final = 1 << 16
+_TICK: Final = 0.05
+_CLOSE_SECONDS: Final = 1.0
+# Larger than a pipe buffer: everything written before an exit fits. A process that goes on
+# writing is cut off here.
+_DRAIN_BYTES: Final = 4 << 20
+# Log at most this many junk lines and unexpected replies, so that they cannot flood the log.
+_SHOWN: Final = 20
+
+
+class ConnectionLimits(Struct, frozen=True, kw_only=True):
+    """Resource limits of a connection.
+
+    Above `noise_*`, junk before the first message means that the peer is probably not an agent.
+    """
+
+    line: int = LINE_LIMIT
+    queued: int = 1024
+    queued_bytes: int = 16 << 20
+    open_requests: int = 64
+    write_seconds: float = 30.0
+    noise_lines: int = sys.maxsize
+    noise_bytes: int = sys.maxsize
+
+
+DEFAULT_LIMITS: Final = ConnectionLimits()
 
 
 class _InboundRequest(Struct, eq=False):
@@ -126,8 +150,12 @@ async def run_handler(
     return JsonRpcReply(id=request.id, result=work.result())
 
 
-class PendingAnswer(Struct, frozen=True, eq=False):
-    """A reply that is delivered when the consumer reaches its place in the line order."""
+class AnswerMarker(Struct, frozen=True, eq=False):
+    """The place in the line order at which a request sent with `begin` was answered.
+
+    Its future is done when the connection yields it: with the result, `RequestRefused` or
+    `ConnectionLost`.
+    """
 
     future: Future[Any]
     answer: JsonRpcReply | ConnectionLost
@@ -153,7 +181,7 @@ class PendingOutbound:
     """Outbound requests without a reply; ids count from 1."""
 
     def __init__(self) -> None:
-        self._open: dict[int, _OutboundRequest] = {}
+        self._open: dict[Id, _OutboundRequest] = {}
         self._last = 0
 
     def number(self, *, is_begun: bool) -> tuple[int, Future[Any]]:
@@ -169,70 +197,86 @@ class PendingOutbound:
         """Stop waiting for this reply."""
         self._open.pop(number, None)
 
-    def find(self, reply: JsonRpcReply) -> int | None:
-        """Return the id of the open request that a reply belongs to, if there is one."""
+    def take(self, reply: JsonRpcReply) -> _OutboundRequest | None:
+        """Remove and return the request that a reply belongs to, if there is one."""
         if reply.id is not None:
             # `True == 1` in Python, so a boolean id would match request 1.
-            known = type(reply.id) is not bool and _is_number(reply.id)
-            return int(reply.id) if known and reply.id in self._open else None
+            is_number = type(reply.id) in {int, float}
+            return self._open.pop(reply.id, None) if is_number else None
         if reply.error is not None and len(self._open) == 1:
             # An error without an id: the peer could not parse the id of our only open request.
-            return next(iter(self._open))
+            return self._open.popitem()[1]
         return None
 
-    def settle(self, number: int, reply: JsonRpcReply) -> PendingAnswer | None:
-        """Resolve the future, or return the reply when it must be delivered in line order."""
-        request = self._open.pop(number)
-        reached = PendingAnswer(request.future, reply)
-        if request.is_begun:
-            return reached
-        reached.settle()
-        return None
-
-    def lose(self, lost: ConnectionLost) -> list[PendingAnswer]:
-        """Fail all pending requests; return those that must be delivered in line order."""
-        requests, self._open = self._open.values(), {}
-        for each in requests:
-            if not each.is_begun:
-                PendingAnswer(each.future, lost).settle()
-        return [PendingAnswer(each.future, lost) for each in requests if each.is_begun]
-
-
-def _is_number(id: object) -> bool:
-    return isinstance(id, int | float)
-
-
-__all__ = [
-    "AcpConnection",
-    "AnswerMarker",
-    "ByteReader",
-    "ByteWriter",
-    "ConnectionLimits",
-    "ConnectionLost",
-    "Item",
-    "LossReason",
-    "RequestRefused",
-]
-_CHUNK: Final = 1 << 16
-_TICK: Final = 0.05
-_CLOSE_SECONDS: Final = 1.0
-# Larger than a pipe buffer: everything written before an exit fits. A process that goes on
-# writing is cut off here.
-_DRAIN_BYTES: Final = 4 << 20
-# Log at most this many junk lines and unexpected replies, so that they cannot flood the log.
-_SHOWN: Final = 20
-
-
-class AnswerMarker(Struct, frozen=True, eq=False):
-    """The place in the line order at which a request sent with `begin` was answered.
-
-    Its future is done when this is yielded: with the result, `RequestRefused` or `ConnectionLost`.
-    """
-
-    future: Future[Any]
+    def take_all(self) -> list[_OutboundRequest]:
+        """Remove and return all requests, because the connection is gone."""
+        requests, self._open = self._open, {}
+        return list(requests.values())
 
 
 Item: TypeAlias = JsonRpcRequest | JsonRpcNotification | AnswerMarker | Junk
+
+
+class Inbox:
+    """A bounded queue between one producer and one consumer; sizes are bytes of the line.
+
+    It is full when either limit is reached, so the last item may exceed the byte limit.
+    """
+
+    def __init__(self, *, most: int, most_bytes: int) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._items: deque[tuple[Item, int]] = deque()
+        self._bytes = 0
+        self._is_closed = False
+        self._brought = asyncio.Event()
+        self._taken = asyncio.Event()
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether the producer has to wait."""
+        return len(self._items) >= self._most or self._bytes >= self._most_bytes
+
+    async def room(self) -> None:
+        """Wait until the queue is not full; called by the producer."""
+        while self.is_full:
+            self._taken.clear()
+            await self._taken.wait()
+
+    def push(self, item: Item, size: int = 0) -> None:
+        """Add an item, even when the queue is full."""
+        self._items.append((item, size))
+        self._bytes += size
+        self._brought.set()
+
+    def close(self) -> None:
+        """Accept no more items; queued items can still be taken."""
+        self._is_closed = True
+        self._brought.set()
+
+    async def wait(self) -> bool:
+        """Wait until an item is queued or `wake` is called; `False` when closed and empty."""
+        if not self._items and not self._is_closed:
+            self._brought.clear()
+            await self._brought.wait()
+        return bool(self._items) or not self._is_closed
+
+    def wake(self) -> None:
+        """Make the consumer's `wait` return."""
+        self._brought.set()
+
+    def peek(self) -> Item | None:
+        """Return the oldest item, if there is one."""
+        return self._items[0][0] if self._items else None
+
+    def pop(self) -> Item | None:
+        """Remove and return the oldest item, if there is one."""
+        if not self._items:
+            return None
+        item, size = self._items.popleft()
+        self._bytes -= size
+        self._taken.set()
+        return item
 
 
 class AcpConnection:
@@ -257,35 +301,25 @@ class AcpConnection:
         self._bounds = bounds
         self._on_line = on_line
         self.redactor = redactor
-        self._inbox: Inbox[JsonRpcRequest | JsonRpcNotification | Junk | PendingAnswer] = Inbox(
-            most=bounds.queued, most_bytes=bounds.queued_bytes
-        )
+        self._inbox: Inbox = Inbox(most=bounds.queued, most_bytes=bounds.queued_bytes)
         self._outbound = PendingOutbound()
         self._inbound = PendingInbound(bounds.open_requests)
         self._answering: set[Task[None]] = set()
         self._junk_lines = self._junk_bytes = self._unasked = 0
         self._is_greeted = False
-        self._heard_at = loop.time()
+        # The loop time of the last line received; initially the time of construction.
+        self.heard_at = loop.time()
         self._heard_bytes = 0
-        self._lost: LossReason | None = None
+        # Why the connection was lost, if it was.
+        self.lost: LossReason | None = None
         self._is_hung_up = False
         self._splitter = LineSplitter(bounds.line)
         self._reading = loop.create_task(self._read())
 
     @property
-    def heard_at(self) -> float:
-        """Return the loop time of the last line received; initially the time of construction."""
-        return self._heard_at
-
-    @property
     def unanswered(self) -> int:
         """Return how many inbound requests wait for our answer."""
         return len(self._inbound)
-
-    @property
-    def lost(self) -> LossReason | None:
-        """Return why the connection was lost, if it was."""
-        return self._lost
 
     async def request(self, method: str, params: Any, *, timeout: float | None = None) -> Any:
         """Send a request and wait for the reply.
@@ -367,10 +401,9 @@ class AcpConnection:
     def next(self) -> Item | None:
         """Return the next item of `incoming()` if one is queued."""
         item = self._inbox.pop()
-        if not isinstance(item, PendingAnswer):
-            return item
-        item.settle()
-        return AnswerMarker(item.future)
+        if isinstance(item, AnswerMarker):
+            item.settle()
+        return item
 
     def next_notification(self) -> JsonRpcNotification | None:
         """Return the next item if it is queued and is a notification."""
@@ -383,23 +416,25 @@ class AcpConnection:
     def is_answered(self, future: Future[Any]) -> bool:
         """Return whether the next item is queued and is the peer's reply to a `begin`."""
         item = self._inbox.peek()
-        if not isinstance(item, PendingAnswer) or item.future is not future:
-            return False
-        return isinstance(item.answer, JsonRpcReply)
+        return (
+            isinstance(item, AnswerMarker)
+            and item.future is future
+            and isinstance(item.answer, JsonRpcReply)
+        )
 
     async def ended(self) -> LossReason:
         """Wait until nothing more can be read, and return why."""
         await asyncio.wait([self._reading])
-        return self._lost or "ended"
+        return self.lost or "ended"
 
     def lose(self, reason: LossReason) -> None:
         """Give up the connection: stop reading and fail everything that waits for a reply."""
-        if self._lost is not None:
+        if self.lost is not None:
             return
-        self._lost = reason
+        self.lost = reason
         self._reading.cancel()
-        for reached in self._outbound.lose(ConnectionLost(reason)):
-            self._inbox.push(reached)
+        for request in self._outbound.take_all():
+            self._deliver(request, ConnectionLost(reason))
         self._inbox.close()
         self._inbound.lose()
 
@@ -434,8 +469,8 @@ class AcpConnection:
                 await self._writer.wait_closed()
 
     async def _send(self, message: Message) -> None:
-        if self._lost is not None or self._is_hung_up:
-            raise ConnectionLost(self._lost or "closed")
+        if self.lost is not None or self._is_hung_up:
+            raise ConnectionLost(self.lost or "closed")
         try:
             self._writer.write(render_message(message))
             async with asyncio.timeout(self._bounds.write_seconds):
@@ -476,7 +511,7 @@ class AcpConnection:
             await self._take(line)
 
     async def _take(self, line: bytes | Junk) -> None:
-        self._heard_at = asyncio.get_running_loop().time()
+        self.heard_at = asyncio.get_running_loop().time()
         if isinstance(line, Junk):
             junk = self.redactor.shown(line)
             self._show(junk.head)
@@ -506,15 +541,23 @@ class AcpConnection:
             self._on_line(line)
 
     def _settle(self, reply: JsonRpcReply, size: int) -> None:
-        number = self._outbound.find(reply)
-        if number is None:
-            self._unasked += 1
-            if self._unasked <= _SHOWN:
-                log.info("a response without a matching request is dropped (id %.100r)", reply.id)
+        request = self._outbound.take(reply)
+        if request is not None:
+            self._deliver(request, reply, size)
             return
-        reached = self._outbound.settle(number, reply)
-        if reached is not None:
+        self._unasked += 1
+        if self._unasked <= _SHOWN:
+            log.info("a response without a matching request is dropped (id %.100r)", reply.id)
+
+    def _deliver(
+        self, request: _OutboundRequest, answer: JsonRpcReply | ConnectionLost, size: int = 0
+    ) -> None:
+        """Resolve the future of a request now, or when the consumer reaches its place."""
+        reached = AnswerMarker(request.future, answer)
+        if request.is_begun:
             self._inbox.push(reached, size)
+        else:
+            reached.settle()
 
     async def _accept(self, request: JsonRpcRequest) -> None:
         if self._inbound.add(request):
@@ -528,8 +571,14 @@ class AcpConnection:
         self._junk_lines += 1
         self._junk_bytes += junk.size
         if self._junk_lines <= _SHOWN:
-            log.warning("a line is not a valid message (%s, %d bytes): %r", *_describe_junk(junk))
-        if not self._is_greeted and self._is_noise():
+            log.warning(
+                "a line is not a valid message (%s, %d bytes): %r", junk.kind, junk.size, junk.head
+            )
+        is_noise = (
+            self._junk_lines >= self._bounds.noise_lines
+            or self._junk_bytes >= self._bounds.noise_bytes
+        )
+        if is_noise and not self._is_greeted:
             self.lose("noise")
             raise ConnectionLost("noise")
         if junk.kind == "array":
@@ -538,12 +587,6 @@ class AcpConnection:
             )
         if junk.kind == "too_long":
             self._inbox.push(junk, len(junk.head))
-
-    def _is_noise(self) -> bool:
-        lines, size = self._bounds.noise_lines, self._bounds.noise_bytes
-        return (lines is not None and self._junk_lines >= lines) or (
-            size is not None and self._junk_bytes >= size
-        )
 
 
 class _Incoming(AsyncIterator[Item]):
@@ -555,7 +598,3 @@ class _Incoming(AsyncIterator[Item]):
             if not await self._connection.wait():
                 raise StopAsyncIteration
         return item
-
-
-def _describe_junk(junk: Junk) -> tuple[str, int, bytes]:
-    return junk.kind, junk.size, junk.head

@@ -1,11 +1,10 @@
-"""JSON-RPC messages as lines of JSON, and the errors of a connection.
+"""JSON-RPC messages as lines of JSON, their byte streams, and the errors of a connection.
 
 Parsing is lenient and bounded: a line that is not a message becomes `Junk` and is not fatal.
-
 """
 
 import json
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -82,6 +81,29 @@ class Junk(Struct, frozen=True, kw_only=True):
     kind: JunkKind
     head: bytes
     size: int = 0
+
+
+class ByteReader(Protocol):
+    """A byte source, such as an `asyncio.StreamReader`."""
+
+    async def read(self, count: int = -1, /) -> bytes:
+        """Return available bytes, at most `count`; empty at end of file."""
+
+
+class ByteWriter(Protocol):
+    """A byte sink, such as an `asyncio.StreamWriter`."""
+
+    def write(self, content: bytes, /) -> None:
+        """Buffer a whole line."""
+
+    async def drain(self) -> None:
+        """Wait until the buffer has room again."""
+
+    def close(self) -> None:
+        """Accept no more data."""
+
+    async def wait_closed(self) -> None:
+        """Wait until the buffer is flushed and the stream is closed."""
 
 
 Message: TypeAlias = JsonRpcRequest | JsonRpcNotification | JsonRpcReply

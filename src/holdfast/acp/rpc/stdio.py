@@ -10,7 +10,7 @@ import stat
 import sys
 from typing import Final
 
-from holdfast.acp.rpc.connection import ByteReader, ByteWriter
+from holdfast.acp.rpc.framing import ByteReader, ByteWriter
 from holdfast.process.streams import open_reader, open_writer
 
 _INPUT: Final = 0

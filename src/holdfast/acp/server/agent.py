@@ -15,13 +15,15 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.acp.rpc.connection import AcpConnection, ByteReader, RequestRefused
+from holdfast.acp.rpc.connection import AcpConnection
 from holdfast.acp.rpc.framing import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
+    ByteReader,
     JsonRpcError,
     JsonRpcNotification,
     JsonRpcRequest,
+    RequestRefused,
 )
 from holdfast.acp.server.capabilities import (
     MODE,
@@ -104,7 +106,7 @@ class NameValue(Struct, frozen=True):
     value: str
 
 
-class StdioServerEntry(Struct, frozen=True):
+class StdioServerEntry(Struct, frozen=True, tag="stdio"):
     """An MCP server that is started as a process."""
 
     name: str
@@ -113,7 +115,7 @@ class StdioServerEntry(Struct, frozen=True):
     env: list[NameValue] = []
 
 
-class HttpServerEntry(Struct, frozen=True):
+class HttpServerEntry(Struct, frozen=True, tag="http"):
     """An MCP server that is reached over HTTP."""
 
     name: str
@@ -127,38 +129,25 @@ def read_mcp_servers(servers: list[Any]) -> tuple[dict[str, Any], ...]:
 
 
 def _server_entry(given: Any) -> dict[str, Any]:
-    kind = given.get("type", "stdio") if isinstance(given, dict) else None
+    # The protocol leaves out the type of a program.
+    entry = {"type": "stdio"} | given if isinstance(given, dict) else {}
+    if entry.get("type") not in ("stdio", "http"):
+        raise invalid_params("mcpServers must be programs, or URLs of type http.")
     try:
-        if kind == "http":
-            return _http(msgspec.convert(given, HttpServerEntry))
-        if kind == "stdio":
-            return _stdio(msgspec.convert(given, StdioServerEntry))
+        found = msgspec.convert(entry, StdioServerEntry | HttpServerEntry)
     except msgspec.ValidationError as error:
         raise invalid_params(f"mcpServers is not valid: {error}.") from None
-    raise invalid_params("mcpServers must be programs, or URLs of type http.")
-
-
-def _stdio(given: StdioServerEntry) -> dict[str, Any]:
-    return {
-        "id": _server_id(given.name),
-        "transport": "stdio",
-        "command": given.command,
-        "args": given.args,
-        "env": {each.name: each.value for each in given.env},
-    }
-
-
-def _http(given: HttpServerEntry) -> dict[str, Any]:
-    return {
-        "id": _server_id(given.name),
-        "transport": "http",
-        "url": given.url,
-        "headers": {each.name: each.value for each in given.headers},
-    }
-
-
-def _server_id(name: str) -> str:
-    return _NOT_IN_A_NAME.sub("-", name)[:_NAME_LONGEST] or "server"
+    name = {"id": _NOT_IN_A_NAME.sub("-", found.name)[:_NAME_LONGEST] or "server"}
+    if isinstance(found, StdioServerEntry):
+        env = {each.name: each.value for each in found.env}
+        return name | {
+            "transport": "stdio",
+            "command": found.command,
+            "args": found.args,
+            "env": env,
+        }
+    headers = {each.name: each.value for each in found.headers}
+    return name | {"transport": "http", "url": found.url, "headers": headers}
 
 
 Result = dict[str, Any]
@@ -309,16 +298,14 @@ class AcpAgent:
         return {"sessionId": session.id} | await self._standing(notifier)
 
     async def _load(self, request_params: LoadSessionParams) -> Result:
-        hold = await self._load_session(request_params, is_replayed=True)
-        return await self._standing(hold.notifier)
+        return await self._load_session(request_params, is_replayed=True)
 
     async def _resume(self, request_params: LoadSessionParams) -> Result:
-        hold = await self._load_session(request_params, is_replayed=False)
-        return await self._standing(hold.notifier)
+        return await self._load_session(request_params, is_replayed=False)
 
     async def _load_session(
         self, request_params: LoadSessionParams, *, is_replayed: bool
-    ) -> ClientSession:
+    ) -> Result:
         servers = read_mcp_servers(request_params.mcp_servers)
         id_ = SessionId(request_params.session_id)
         # Serialized, because two followers of one session would send every update twice.
@@ -333,7 +320,7 @@ class AcpAgent:
             remarks = await self._attach(id_, servers)
             hold = self._hold(notifier, FollowStart(after=after, remarks=remarks))
         hold.follow()
-        return hold
+        return await self._standing(notifier)
 
     async def _release(self, id_: SessionId, cwd: str) -> Session:
         """Return the session to load; releases an earlier hold of this client on it."""

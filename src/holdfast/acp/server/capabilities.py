@@ -1,6 +1,6 @@
 """How Holdfast describes itself as an agent: version, capabilities, modes and models."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.api import Defaults
@@ -31,11 +31,7 @@ def initialize_result(version: str) -> Form:
         "authMethods": [],
         "agentCapabilities": {
             "loadSession": True,
-            "promptCapabilities": {
-                "image": True,
-                "audio": False,
-                "embeddedContext": True,
-            },
+            "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
             "mcpCapabilities": {"http": True, "sse": False},
             "sessionCapabilities": {"list": {}, "resume": {}, "close": {}, "delete": {}},
         },
@@ -44,18 +40,12 @@ def initialize_result(version: str) -> Form:
 
 def session_modes(session: Session, models: Sequence[Model], defaults: Defaults) -> Form:
     """Return the current modes and options of a session."""
+    available = [
+        {"id": mode.value, "name": name, "description": description}
+        for mode, name, description in _described_modes(defaults)
+    ]
     return {
-        "modes": {
-            "currentModeId": session.approval.value,
-            "availableModes": [
-                {
-                    "id": mode.value,
-                    "name": _MODES[mode][0],
-                    "description": _mode_description(mode, defaults),
-                }
-                for mode in ApprovalMode
-            ],
-        },
+        "modes": {"currentModeId": session.approval.value, "availableModes": available},
         "configOptions": session_options(session, models, defaults),
     }
 
@@ -66,23 +56,15 @@ def session_options(session: Session, models: Sequence[Model], defaults: Default
     An external agent chooses its model itself, so it has no model option.
     """
     modes = [
-        {
-            "value": mode.value,
-            "name": _MODES[mode][0],
-            "description": _mode_description(mode, defaults),
-        }
-        for mode in ApprovalMode
+        {"value": mode.value, "name": name, "description": description}
+        for mode, name, description in _described_modes(defaults)
     ]
     found = [_select(MODE, "Approvals", session.approval.value, modes)]
     if isinstance(session.agent.runtime, LlmRuntime):
         current = model_ref(session, models, defaults.model)
-        named = {model.ref: model.display_name or model.ref for model in models}
-        choices = [
-            {"value": ref, "name": name} for ref, name in ({current: current} | named).items()
-        ]
-        found.append(
-            _select(MODEL, "Model", current, sorted(choices, key=lambda each: each["value"]))
-        )
+        named = {current: current} | {each.ref: each.display_name or each.ref for each in models}
+        choices = [{"value": ref, "name": named[ref]} for ref in sorted(named)]
+        found.append(_select(MODEL, "Model", current, choices))
     return found
 
 
@@ -106,9 +88,9 @@ def _select(id_: str, name: str, current: str, choices: list[Form]) -> Form:
     }
 
 
-def _mode_description(mode: ApprovalMode, defaults: Defaults) -> str:
-    """Describe a mode, as limited by the configured approval mode."""
-    held = stricter_mode(mode, defaults.approval)
-    if held is mode:
-        return _MODES[mode][1]
-    return f'Same as {_MODES[held][0]} while the configuration sets approval = "{held}".'
+def _described_modes(defaults: Defaults) -> Iterator[tuple[ApprovalMode, str, str]]:
+    """Yield each mode with its name and description, as limited by the configured mode."""
+    for mode, (name, description) in _MODES.items():
+        held = stricter_mode(mode, defaults.approval)
+        same = f'Same as {_MODES[held][0]} while the configuration sets approval = "{held}".'
+        yield mode, name, description if held is mode else same

@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from holdfast.acp.rpc.connection import AcpConnection, ConnectionLost, RequestRefused
-from holdfast.acp.rpc.framing import INTERNAL_ERROR, JsonRpcError
+from holdfast.acp.rpc.connection import AcpConnection
+from holdfast.acp.rpc.framing import INTERNAL_ERROR, ConnectionLost, JsonRpcError, RequestRefused
 from holdfast.acp.server.errors import error_data
 from holdfast.acp.server.notifications import SessionNotifier
 from holdfast.acp.server.updates import UpdateTranslator, usage_form

@@ -2,8 +2,13 @@
 
 from typing import Any, Final
 
-from holdfast.acp.rpc.connection import RequestRefused
-from holdfast.acp.rpc.framing import INTERNAL_ERROR, INVALID_PARAMS, NOT_FOUND, JsonRpcError
+from holdfast.acp.rpc.framing import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    NOT_FOUND,
+    JsonRpcError,
+    RequestRefused,
+)
 from holdfast.domain.errors import Code, Denied, HoldfastError, Invalid, NotFound
 
 # Errors that the client can correct by changing its parameters.

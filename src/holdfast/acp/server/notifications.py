@@ -3,7 +3,8 @@
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final
 
-from holdfast.acp.rpc.connection import AcpConnection, ConnectionLost
+from holdfast.acp.rpc.connection import AcpConnection
+from holdfast.acp.rpc.framing import ConnectionLost
 from holdfast.acp.server.capabilities import session_options
 from holdfast.acp.server.content import Block, content_block
 from holdfast.acp.server.updates import (
