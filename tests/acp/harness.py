@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast import Config, Holdfast, RunScope, open_holdfast
 from holdfast.app import Environment
 from holdfast.config import Acp
 from holdfast.domain.agent_processes import ProcessState
 from holdfast.domain.agents import AcpRuntime
-from holdfast.domain.approvals import Approval, ApprovalState
+from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
 from holdfast.domain.events import TurnEnded
 from holdfast.domain.messages import Message, Notice
 from holdfast.domain.repos import Repo
@@ -23,6 +23,7 @@ from tests.acp.scripted_agents import Peer
 from tests.houses import news_until, payloads, played
 from tests.new_homes import furnish
 
+T = TypeVar("T")
 PATIENCE = 20.0
 END: dict[str, Any] = {"reply": {"stopReason": "end_turn"}}
 GRANT = Grant(commands=("sh",))
@@ -72,6 +73,30 @@ class Aboard:
                     return list(page.items)
                 await asyncio.sleep(0.01)
 
+    async def answer(self, session: Session, answer: ApprovalAnswer) -> Approval:
+        """Wait for the one question that waits, and answer it."""
+        (asked,) = await self.waiting(session)
+        await self.house.approvals.answer(self.house.owner, session.id, asked.id, answer)
+        return asked
+
+    async def asked(self, session: Session, *answers: ApprovalAnswer) -> list[Approval]:
+        """Play a turn, answer its questions one after the other, and return them."""
+        await self.house.send(session.id, "go")
+        found = [await self.answer(session, each) for each in answers]
+        await self.settled(session)
+        return found
+
+    async def approvals(self, session: Session) -> list[Approval]:
+        """Return the questions of a session, also those that a rule has answered."""
+        return list((await self.house.approvals.list(self.house.owner, session.id)).items)
+
+    async def answered(self, session: Session) -> list[tuple[str, str, str | None]]:
+        """Return what was asked about, how that stands, and who answered."""
+        return [
+            (each.question.tool, str(each.state), each.answered_by)
+            for each in await self.approvals(session)
+        ]
+
     async def until(self, session: Session, holds: Callable[[Session], Any]) -> Session:
         """Wait until something holds of a session, and return it as it is then."""
         async with asyncio.timeout(PATIENCE):
@@ -95,7 +120,10 @@ async def aboard(
     options: dict[str, Any] | None = None,
     **script: Any,
 ) -> AsyncIterator[Aboard]:
-    """Open a home whose agent `peer` plays a script; keys of `Config` begin with `config_`."""
+    """Open a home whose agent `peer` plays a script; keys of `Config` begin with `config_`.
+
+    The agent is not confined, because that takes longer than all the rest of its start.
+    """
     settings = {name[7:]: script.pop(name) for name in list(script) if name.startswith("config_")}
     tree = folder / "tree"
     (tree / ".git").mkdir(parents=True, exist_ok=True)
@@ -111,7 +139,7 @@ async def aboard(
 async def provide(house: Holdfast, peer: Peer, options: dict[str, Any] | None = None) -> None:
     """Make the agent `peer`, unless it is there."""
     # Where it keeps its log, and where tests leave files for it.
-    given = {"writable": [str(peer.folder.parent)]} | (options or {})
+    given = {"writable": [str(peer.folder.parent)], "confined": False} | (options or {})
     runtime = AcpRuntime(command=peer.argv[0], args=peer.argv[1:], options=given)
     fields = {"name": "Peer", "slug": "peer", "runtime": runtime, "grant": GRANT}
     if not (await agents_of(house)).get("peer"):
@@ -138,14 +166,14 @@ def stands(*states: ProcessState) -> Callable[[Session], bool]:
     return lambda session: session.program is not None and session.program.state in states
 
 
+def parts(rows: tuple[Message, ...], kind: type[T]) -> list[T]:
+    """Return the parts of one kind."""
+    return [part for row in rows for part in row.parts if isinstance(part, kind)]
+
+
 def notices(rows: tuple[Message, ...]) -> list[tuple[str, str]]:
     """Return what notices say, with their codes."""
-    return [
-        (str(part.code), part.text)
-        for row in rows
-        for part in row.parts
-        if isinstance(part, Notice)
-    ]
+    return [(str(part.code), part.text) for part in parts(rows, Notice)]
 
 
 def codes(rows: tuple[Message, ...]) -> list[str]:

@@ -5,258 +5,205 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.approvals import (
-    Approval,
-    ApprovalAnswer,
-    ApprovalMode,
-    ApprovalScope,
-    ApprovalState,
-)
-from holdfast.domain.sessions import Session
+from holdfast.domain.approvals import Approval, ApprovalMode
 from holdfast.domain.tools import ToolClass
-from tests.acp.client.test_agent_requests import does, prompt
-from tests.acp.client.test_permissions import ALL, CANCELLED, NO, ONCE, asking, beside, chosen
-from tests.acp.harness import END, Aboard, aboard
+from tests.acp.harness import Aboard, aboard
+from tests.acp.steps import (
+    ALWAYS,
+    CANCELLED,
+    EVER,
+    NAY,
+    NO,
+    ONCE,
+    YES,
+    asking,
+    beside,
+    chosen,
+    command,
+    does,
+    prompt,
+    runs,
+    turns,
+    write,
+)
 
 pytestmark = pytest.mark.anyio
-
-YES = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me")
-NAY = ApprovalAnswer(state=ApprovalState.DENIED, by="me")
-EVER = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me", scope=ApprovalScope.SESSION)
-
-
-async def settle(ship: Aboard, session: Session, answer: ApprovalAnswer) -> Approval:
-    """Wait for the one question that waits, and answer it."""
-    (found,) = await ship.waiting(session)
-    await ship.house.approvals.answer(ship.house.owner, session.id, found.id, answer)
-    return found
-
-
-async def rows_of(ship: Aboard, session: Session) -> list[tuple[str, str, str | None]]:
-    """Return the questions of a session: about what, how they stand, who answered."""
-    page = await ship.house.approvals.list(ship.house.owner, session.id)
-    return [(each.question.tool, str(each.state), each.answered_by) for each in page.items]
-
-
-def free(folder: Path, **more: Any) -> Any:
-    """Open a home in which a session may be as loose as it wants."""
-    return aboard(folder, config_approval=ApprovalMode.AUTO, **more)
-
-
-def _touching(loot: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a command as arguments of a call, and the step that has us run it."""
-    line = f"touch {loot}"
-    run = does("terminal/create", "run", command="sh", args=["-c", line], wait=False)
-    return {"x": line}, run
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("kind", ["read", "search", "think"])
-async def test_a_yes_to_reading_runs_nothing_where_all_is_denied(tmp_path: Path, kind: str) -> None:
-    given, run = _touching(tmp_path / "loot")
-    steps = (asking(kind=kind, rawInput=given), run, {"await": "run"})
-    async with aboard(tmp_path, on=prompt(*steps)) as ship:
-        session = await ship.open(approval=ApprovalMode.DENY)
-        await ship.tell(session)
-        rows = await rows_of(ship, session)
-
-    assert rows == [
-        (kind, "allowed", "policy:deny"),
-        ("terminal.create", "denied", "policy:deny"),
-    ]
-    assert not (tmp_path / "loot").exists()
-
-
-async def test_a_yes_to_reading_is_not_taken_for_one_to_running(tmp_path: Path) -> None:
-    given, run = _touching(tmp_path / "loot")
-    steps = (asking(kind="read", rawInput=given), run, {"await": "run"})
-    async with aboard(tmp_path, on=prompt(*steps)) as ship:
-        session = await ship.open(approval=ApprovalMode.ASK)
-        await ship.house.send(session.id, "go")
-        asked = await settle(ship, session, NAY)
-        await ship.settled(session)
-
-    assert (asked.question.tool, asked.question.tool_class) == (
-        "terminal.create",
-        ToolClass.PROCESS,
-    )
-    assert not (tmp_path / "loot").exists()
-
-
-async def test_a_yes_to_fetching_is_not_taken_for_one_to_running(tmp_path: Path) -> None:
-    given, run = _touching(tmp_path / "loot")
-    steps = (asking(kind="fetch", rawInput=given), run, {"await": "run"})
-    async with aboard(tmp_path, on=prompt(*steps)) as ship:
-        session = await ship.open(approval=ApprovalMode.ASK)
-        await ship.house.send(session.id, "go")
-        fetched = await settle(ship, session, YES)
-        asked = await settle(ship, session, NAY)
-        await ship.settled(session)
-
-    assert (fetched.question.tool, asked.question.tool) == ("fetch", "terminal.create")
-    assert not (tmp_path / "loot").exists()
-
 
 DELICATE = ".github/workflows/x.yml"
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("mode", [ApprovalMode.EDITS, ApprovalMode.AUTO])
-async def test_a_rule_for_plain_writes_lets_no_delicate_one_pass(
-    tmp_path: Path, mode: ApprovalMode
-) -> None:
-    path = tmp_path / "tree" / DELICATE
-    write = does("fs/write_text_file", "write", path=str(path), content="on: push", wait=False)
-    steps = (asking(kind="edit", rawInput={"file": str(path)}), write, {"await": "write"})
-    async with free(tmp_path, on=prompt(*steps)) as ship:
-        session = await ship.open(approval=mode)
-        await ship.house.send(session.id, "go")
-        asked = await settle(ship, session, NAY)
-        await ship.settled(session)
-
-    assert (asked.question.tool, asked.question.tool_class) == (
-        "fs.write_text_file",
-        ToolClass.SENSITIVE_WRITE,
-    )
-    assert not path.exists()
+def tools(asked: list[Approval]) -> list[str]:
+    """Return what was asked about."""
+    return [each.question.tool for each in asked]
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("is_named", [True, False])
-async def test_somebodys_yes_covers_a_delicate_write_if_it_was_asked_as_one(
-    tmp_path: Path, is_named: bool
-) -> None:
+def results(ship: Aboard, *names: str) -> list[Any]:
+    """Return the answers to some questions."""
+    answers = ship.peer.answers()
+    return [answers[name].get("result") for name in names]
+
+
+async def test_a_yes_to_reading_runs_nothing_where_all_is_denied(tmp_path: Path) -> None:
+    line = f"touch {tmp_path}/loot"
+    kinds = ("read", "search", "think")
+    steps = [(asking(kind=kind, name=kind, rawInput={kind: line}), runs(line, f"run {kind}"))
+             for kind in kinds]  # fmt: skip
+    async with aboard(tmp_path, on=prompt(*(each for pair in steps for each in pair))) as ship:
+        session = await ship.open(approval=ApprovalMode.DENY)
+        await ship.tell(session)
+        rows = await ship.answered(session)
+
+    denied = ("terminal.create", "denied", "policy:deny")
+    assert rows == [row for kind in kinds for row in ((kind, "allowed", "policy:deny"), denied)]
+    assert not (tmp_path / "loot").exists()
+
+
+async def test_a_yes_is_good_for_a_command_that_is_this_very_one(tmp_path: Path) -> None:
+    (tmp_path / "tree" / "sub").mkdir(parents=True)
+    hi = {"command": "echo hi"}
+    over = {"sessionUpdate": "tool_call_update", "toolCallId": "call-ended", "status": "completed"}
+    # Covered by the yes to the call before; the others are asked about, and denied.
+    covered = [
+        (hi, command("one", "sh", "-c", "echo hi")),
+        (hi, command("two", "echo", "hi")),
+        ({"cmd": ["x", "echo hi"]}, command("three", "echo", "hi")),
+    ]
+    others = [
+        (hi, command("else", "echo", "ho")),
+        (hi, command("more", "sh", "-c", "echo hi; rm x")),
+        (hi, command("env", "echo", "hi", env=[{"name": "GIT_PAGER", "value": "evil"}])),
+        (hi, command("cwd", "echo", "hi", cwd=str(tmp_path / "tree" / "sub"))),
+    ]
+    steps = [[asking(rawInput=given, name=f"for {run['ask']['as']}"), run]
+             for given, run in (*covered, *others)]  # fmt: skip
+    fetched = [asking(kind="fetch", rawInput=hi, name="fetch"), command("run", "echo", "hi")]
+    read = [asking(kind="read", rawInput=hi, name="read"), command("run2", "echo", "hi")]
+    ended = [asking(rawInput=hi, name="ended"), {"update": over}, command("late", "echo", "hi")]
+    async with aboard(tmp_path, on=turns(*steps, fetched, read, ended)) as ship:
+        session = await ship.open(approval=ApprovalMode.ASK)
+        for _ in covered:
+            assert tools(await ship.asked(session, YES)) == ["execute"]
+        for _ in others:
+            assert tools(await ship.asked(session, YES, NAY)) == ["execute", "terminal.create"]
+        assert tools(await ship.asked(session, YES, NAY)) == ["fetch", "terminal.create"]
+        (running,) = await ship.asked(session, NAY)
+        assert tools(await ship.asked(session, YES, NAY)) == ["execute", "terminal.create"]
+
+    assert (running.question.tool, running.question.tool_class) == (
+        "terminal.create", ToolClass.PROCESS)  # fmt: skip
+    answers = ship.peer.answers()
+    ran = {name for name, each in answers.items() if "terminalId" in (each.get("result") or {})}
+    assert ran == {"one", "two", "three"}
+
+
+async def test_the_same_command_with_other_variables_is_another_question(tmp_path: Path) -> None:
+    steps = [
+        command(name, "true", env=[{"name": "A", "value": value}])
+        for name, value in (("one", "1"), ("two", "1"), ("three", "2"))
+    ]
+    async with aboard(tmp_path, on=prompt(*steps)) as ship:
+        asked = await ship.asked(await ship.open(approval=ApprovalMode.ASK), EVER, NAY)
+
+    assert [each.question.arguments["env"] for each in asked] == [{"A": "1"}, {"A": "2"}]
+    found = [each is not None for each in results(ship, "one", "two", "three")]
+    assert found == [True, True, False]
+
+
+async def test_a_rule_for_plain_writes_lets_no_delicate_one_pass(tmp_path: Path) -> None:
     path = tmp_path / "tree" / DELICATE
     # Only by its locations a call is known to be about something delicate.
-    named: dict[str, Any] = {"locations": [{"path": str(path)}]} if is_named else {}
-    write = does("fs/write_text_file", "write", path=str(path), content="on: push", wait=False)
-    call = asking(kind="edit", rawInput={"file": str(path)}, **named)
-    async with aboard(tmp_path, on=prompt(call, write, {"await": "write"})) as ship:
+    steps = [asking(kind="edit", rawInput={"file": str(path)}), write(path, "on: push")]
+    named = asking(kind="edit", name="named", locations=[{"path": str(path)}])
+    script = turns(steps, steps, steps, [named, write(path, "on: push")])
+    async with aboard(tmp_path, config_approval=ApprovalMode.AUTO, on=script) as ship:
+        session = await ship.open(approval=ApprovalMode.EDITS)
+        asked = await ship.asked(session, NAY)
+        for mode in (ApprovalMode.AUTO, ApprovalMode.ASK):
+            changes = {"approval": mode}
+            await ship.house.sessions.update(ship.house.owner, session.id, changes)
+            answers = (NAY,) if mode is ApprovalMode.AUTO else (YES, NAY)
+            asked += await ship.asked(session, *answers)
+        was_written = path.exists()
+        # Somebody's yes covers it if it was asked about as what it is.
+        asked += await ship.asked(session, YES)
+
+    ours = "fs.write_text_file"
+    assert tools(asked) == [ours, ours, "edit", ours, "edit"]
+    assert asked[0].question.tool_class is ToolClass.SENSITIVE_WRITE
+    assert (was_written, path.exists()) == (False, True)
+
+
+async def test_a_yes_in_the_agents_own_words_is_good_for_one_write(tmp_path: Path) -> None:
+    path = tmp_path / "tree" / "a.txt"
+    script = turns(
+        [asking(kind="edit", locations=[{"path": str(path)}]), write(path),
+         write(f"{path}.other", name="other")],
+        [asking(kind="edit", name="again", rawInput={"file": "a.txt"}), write(path, "y", "one"),
+         write(path, "z", "two")],
+    )  # fmt: skip
+    async with aboard(tmp_path, on=script) as ship:
         session = await ship.open(approval=ApprovalMode.ASK)
-        await ship.house.send(session.id, "go")
-        await settle(ship, session, YES)
-        if not is_named:
-            await settle(ship, session, NAY)
-        await ship.settled(session)
-        rows = await rows_of(ship, session)
+        first = await ship.asked(session, YES, NAY)
+        second = await ship.asked(session, YES, NAY)
 
-    second = [] if is_named else [("fs.write_text_file", "denied", "me")]
-    assert (rows, path.exists()) == ([("edit", "allowed", "me"), *second], is_named)
+    assert tools(first) == tools(second) == ["edit", "fs.write_text_file"]
+    assert (path.read_text(), path.with_name("a.txt.other").exists()) == ("y", False)
+    assert results(ship, "write", "other", "one", "two") == [{}, None, {}, None]
 
 
-ELSEWHERE: dict[str, dict[str, Any]] = {
-    "with variables": {"env": [{"name": "GIT_PAGER", "value": "evil"}]},
-    "in another folder": {"cwd": "sub"},
-}
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("case", ELSEWHERE)
-async def test_a_command_that_was_allowed_is_asked_about_again(tmp_path: Path, case: str) -> None:
-    (tmp_path / "tree" / "sub").mkdir(parents=True)
-    more = dict(ELSEWHERE[case])
-    if "cwd" in more:
-        more["cwd"] = str(tmp_path / "tree" / more["cwd"])
-    run = does("terminal/create", "run", command="echo", args=["hi"], wait=False, **more)
-    steps = (asking(rawInput={"command": "echo hi"}), run, {"await": "run"})
-    async with aboard(tmp_path, on=prompt(*steps)) as ship:
-        session = await ship.open(approval=ApprovalMode.ASK)
-        await ship.house.send(session.id, "go")
-        await settle(ship, session, YES)
-        asked = await settle(ship, session, NAY)
-        await ship.settled(session)
-
-    assert asked.question.tool == "terminal.create"
-    assert "error" in ship.peer.answers()["run"]
-
-
-async def _edited(ship: Aboard, session: Session, answer: ApprovalAnswer) -> Approval:
-    """Play a turn in which an edit is asked about, and answer it."""
-    await ship.house.send(session.id, "go")
-    asked = await settle(ship, session, answer)
-    await ship.settled(session)
-    return asked
-
-
-def _edit_then_write(tree: Path, name: str = "b.txt") -> dict[str, Any]:
-    edit = asking(ALL, kind="edit", locations=[{"path": f"{tree}/a.txt"}])
-    write = does("fs/write_text_file", "write", path=f"{tree}/{name}", content="x", wait=False)
-    return {"session/prompt": [[edit, END], [write, {"await": "write"}, END]]}
-
-
-async def test_a_yes_for_the_session_ends_with_the_mode(tmp_path: Path) -> None:
+async def test_a_yes_for_the_session_is_about_plain_writes_in_its_folder(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
-    async with aboard(tmp_path, on=_edit_then_write(tree)) as ship:
+    edit = asking(kind="edit", locations=[{"path": f"{tree}/a.txt"}])
+    script = turns(
+        [edit, write(tree / "a.txt"), write(tree / "b.txt"), write(tree / "Makefile", "all:"),
+         write(tree / "deep" / "b.txt")],
+        [write(tree / "c.txt", name="later")],
+        [write(tree / "d.txt", name="revoked")],
+        [{**edit, "ask": edit["ask"] | {"as": "anew"}}],
+        [write(tree / "e.txt", name="denied")],
+    )  # fmt: skip
+    async with aboard(tmp_path, on=script) as ship:
         session = await ship.open(approval=ApprovalMode.ASK)
-        asked = await _edited(ship, session, EVER)
+        asked = await ship.asked(session, EVER, YES, NAY)
+        await ship.tell(session)
+        await ship.house.approvals.revoke(ship.house.owner, session.id, asked[0].id)
+        asked += await ship.asked(session, NAY)
+        await ship.asked(session, EVER)
         changes = {"approval": ApprovalMode.DENY}
         await ship.house.sessions.update(ship.house.owner, session.id, changes)
-        await ship.tell(session, "again")
-        rows = await rows_of(ship, session)
+        await ship.tell(session)
+        rows = await ship.answered(session)
 
-    assert asked.question.memory == f"write:{tree}"
-    assert rows[1:] == [("fs.write_text_file", "denied", "policy:deny")]
-    assert not (tree / "b.txt").exists()
-
-
-async def test_a_yes_for_the_session_ends_when_it_is_taken_back(tmp_path: Path) -> None:
-    tree = tmp_path / "tree"
-    async with aboard(tmp_path, on=_edit_then_write(tree)) as ship:
-        session = await ship.open(approval=ApprovalMode.ASK)
-        asked = await _edited(ship, session, EVER)
-        await ship.house.approvals.revoke(ship.house.owner, session.id, asked.id)
-        second = await _edited(ship, session, NAY)
-
-    assert second.question.tool == "fs.write_text_file"
-    assert not (tree / "b.txt").exists()
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize(("name", "is_covered"), [("b.txt", True), ("deep/b.txt", False)])
-async def test_a_yes_for_the_session_is_about_the_folder(
-    tmp_path: Path, name: str, is_covered: bool
-) -> None:
-    tree = tmp_path / "tree"
-    async with aboard(tmp_path, on=_edit_then_write(tree, name)) as ship:
-        session = await ship.open(approval=ApprovalMode.ASK)
-        await _edited(ship, session, EVER)
-        if is_covered:
-            await ship.tell(session, "again")
-        else:
-            await _edited(ship, session, NAY)
-
-    assert (tree / name).exists() is is_covered
+    ours = "fs.write_text_file"
+    assert (tools(asked), asked[0].question.memory) == (["edit", *[ours] * 3], f"write:{tree}")
+    assert asked[1].question.tool_class is ToolClass.SENSITIVE_WRITE
+    assert rows[-1] == (ours, "denied", "policy:deny")
+    assert {each.name for each in tree.iterdir()} == {
+        ".git", "Makefile", "a.txt", "b.txt", "c.txt"}  # fmt: skip
 
 
 async def test_who_lets_files_be_edited_has_not_let_them_go(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
-    steps = [
-        [asking(ALL, name=kind, kind=kind, locations=[{"path": f"{tree}/{kind}.txt"}]), END]
-        for kind in ("edit", "delete", "move")
-    ]
-    async with aboard(tmp_path, on={"session/prompt": steps}) as ship:
-        session = await ship.open(approval=ApprovalMode.ASK)
-        asked = [await _edited(ship, session, answer) for answer in (EVER, EVER, NAY)]
+    kinds = ("edit", "delete", "move")
+    steps = [asking(name=kind, kind=kind, locations=[{"path": f"{tree}/{kind}.txt"}])
+             for kind in kinds]  # fmt: skip
+    async with aboard(tmp_path, on=prompt(*steps)) as ship:
+        asked = await ship.asked(await ship.open(approval=ApprovalMode.ASK), EVER, EVER, NAY)
 
-    assert [each.question.tool for each in asked] == ["edit", "delete", "move"]
+    assert tools(asked) == list(kinds)
 
 
 async def test_what_a_rule_says_by_memory_is_no_memory_itself(tmp_path: Path) -> None:
-    always = [{"optionId": "ever", "name": "Always", "kind": "allow_always"}, NO]
-    turns = [[asking(always, name=name), END] for name in ("one", "two", "three")]
-    async with aboard(tmp_path, on={"session/prompt": turns}) as ship:
+    names = ("one", "two", "three")
+    script = turns(*([asking([ALWAYS, NO], name=name)] for name in names))
+    async with aboard(tmp_path, on=script) as ship:
         session = await ship.open(approval=ApprovalMode.ASK)
-        asked = await _edited(ship, session, EVER)
+        (asked,) = await ship.asked(session, EVER)
         await ship.tell(session, "again")
         await ship.house.approvals.revoke(ship.house.owner, session.id, asked.id)
-        await _edited(ship, session, NAY)
+        await ship.asked(session, NAY)
 
-    answers = ship.peer.answers()
-    assert [answers[name]["result"] for name in ("one", "two", "three")] == [
-        chosen("ever"),
-        chosen("ever"),
-        chosen("no"),
-    ]
+    assert results(ship, *names) == [chosen("ever"), chosen("ever"), chosen("no")]
 
 
 def again(name: str) -> dict[str, Any]:
@@ -265,70 +212,30 @@ def again(name: str) -> dict[str, Any]:
 
 
 async def test_a_yes_for_once_answers_once(tmp_path: Path) -> None:
-    async with aboard(tmp_path, on=prompt(again("one"), again("two"), again("three"))) as ship:
-        session = await ship.open(approval=ApprovalMode.ASK)
-        await ship.house.send(session.id, "go")
-        for answer in (YES, YES, NAY):
-            await settle(ship, session, answer)
-        await ship.settled(session)
-        rows = await rows_of(ship, session)
-
-    assert rows == [
-        ("execute", "allowed", "me"),
-        ("execute", "allowed", "me"),
-        ("execute", "denied", "me"),
-    ]
-    answers = ship.peer.answers()
-    assert [answers[name]["result"] for name in ("one", "two", "three")] == [
-        chosen("yes"),
-        chosen("yes"),
-        chosen("no"),
-    ]
-
-
-async def test_every_answer_of_a_rule_leaves_a_row(tmp_path: Path) -> None:
-    async with free(tmp_path, on=prompt(again("one"), again("two"))) as ship:
-        session = await ship.open(approval=ApprovalMode.AUTO)
-        await ship.tell(session)
-        rows = await rows_of(ship, session)
-
-    assert rows == [("execute", "allowed", "policy:auto")] * 2
-
-
-async def test_of_two_who_wait_for_one_yes_one_gets_it(tmp_path: Path) -> None:
     # Answered behind them, so both are waiting then.
     behind = does("fs/read_text_file", "behind", path=str(tmp_path / "tree" / "none"))
-    steps = (beside(again("one")), beside(again("two")), behind)
-    async with aboard(tmp_path, on=prompt(*steps, {"await": "one"}, {"await": "two"})) as ship:
+    script = turns(
+        [again("one"), again("two"), again("three")],
+        [beside(again("four")), beside(again("five")), behind, {"await": "four"},
+         {"await": "five"}],
+        [again("six"), again("seven")],
+    )  # fmt: skip
+    async with aboard(tmp_path, config_approval=ApprovalMode.AUTO, on=script) as ship:
         session = await ship.open(approval=ApprovalMode.ASK)
+        await ship.asked(session, YES, YES, NAY)
         await ship.house.send(session.id, "go")
         await ship.logged("answer", name="behind")
-        await settle(ship, session, YES)
+        await ship.answer(session, YES)
         await ship.settled(session)
-        rows = await rows_of(ship, session)
+        changes = {"approval": ApprovalMode.AUTO}
+        await ship.house.sessions.update(ship.house.owner, session.id, changes)
+        await ship.tell(session)
+        rows = await ship.answered(session)
 
-    assert rows == [("execute", "allowed", "me")]
-    answers = ship.peer.answers()
-    found = [answers[name]["result"] for name in ("one", "two")]
-    assert sorted(found, key=str) == sorted([chosen("yes"), CANCELLED], key=str)
-
-
-async def test_a_yes_ends_with_its_call(tmp_path: Path) -> None:
-    given, run = _touching(tmp_path / "loot")
-    over = {
-        "update": {
-            "sessionUpdate": "tool_call_update",
-            "toolCallId": "call-asked",
-            "status": "completed",
-        }
-    }
-    steps = (asking(rawInput=given), over, run, {"await": "run"})
-    async with aboard(tmp_path, on=prompt(*steps)) as ship:
-        session = await ship.open(approval=ApprovalMode.ASK)
-        await ship.house.send(session.id, "go")
-        await settle(ship, session, YES)
-        asked = await settle(ship, session, NAY)
-        await ship.settled(session)
-
-    assert asked.question.tool == "terminal.create"
-    assert not (tmp_path / "loot").exists()
+    mine, by_rule = ("execute", "allowed", "me"), ("execute", "allowed", "policy:auto")
+    # Every answer of a rule leaves a row.
+    assert rows == [mine, mine, ("execute", "denied", "me"), mine, by_rule, by_rule]
+    yes, no = chosen("yes"), chosen("no")
+    assert results(ship, "one", "two", "three", "six", "seven") == [yes, yes, no, yes, yes]
+    # Of two who wait for one yes one gets it.
+    assert sorted(results(ship, "four", "five"), key=str) == sorted([yes, CANCELLED], key=str)

@@ -16,9 +16,8 @@ from holdfast.domain.events import FailureCode, ToolStarted
 from holdfast.domain.messages import ResultStatus, ToolResult
 from holdfast.domain.sessions import Status
 from holdfast.services.calls import SettlementAction, SettlementRequest
-from tests.acp.client.test_agent_requests import does, prompt
-from tests.acp.client.test_permissions import ALL, CANCELLED, asking
 from tests.acp.harness import END, aboard, codes, hasty
+from tests.acp.steps import ALL, CANCELLED, asking, does, prompt
 from tests.houses import news_until
 from tests.stand_ins import SettableClock
 

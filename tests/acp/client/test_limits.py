@@ -13,8 +13,8 @@ from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.events import FailureCode, StepDelta, TurnEnded
 from holdfast.domain.messages import Media, NoticeCode, Role, ToolCall
 from holdfast.domain.sessions import Budget, OnExceed, Status, StopReason
-from tests.acp.client.test_permissions import ALL, asking
 from tests.acp.harness import END, aboard, codes, notices, stands
+from tests.acp.steps import ALL, asking
 from tests.houses import news_until, payloads
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.domain.events import FailureCode
 from holdfast.domain.sessions import Status
-from tests.acp.client.test_agent_requests import does
 from tests.acp.harness import END, aboard
+from tests.acp.steps import does
 from tests.houses import texts
 
 pytestmark = pytest.mark.anyio

@@ -18,9 +18,9 @@ from holdfast.domain.calls import CallState
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import NoticeCode
 from holdfast.domain.sessions import Session, Status, StopReason
-from tests.acp.client.test_permissions import asking
 from tests.acp.harness import PATIENCE, aboard, codes, stands
 from tests.acp.scripted_agents import Peer
+from tests.acp.steps import asking
 from tests.houses import calls_of
 from tests.marks import demands
 

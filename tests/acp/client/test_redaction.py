@@ -23,9 +23,9 @@ from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.secrets import Scrubber, Secret
 from holdfast.domain.sessions import SessionRequest
 from holdfast.domain.tools import Grant
-from tests.acp.client.test_agent_requests import does
 from tests.acp.harness import END, Aboard, aboard
 from tests.acp.raw_peer import connected
+from tests.acp.steps import does
 
 pytestmark = pytest.mark.anyio
 

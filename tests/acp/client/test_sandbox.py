@@ -18,9 +18,8 @@ from holdfast.domain.messages import Message, Role
 from holdfast.domain.sessions import SessionRequest
 from holdfast.process.launcher import Launcher
 from holdfast.process.sandbox import Means, Namespaces
-from tests.acp.client.test_agent_requests import does, prompt
-from tests.acp.client.test_terminal_requests import runs
 from tests.acp.harness import Aboard, aboard
+from tests.acp.steps import does, prompt, runs
 from tests.marks import demands
 from tests.tools.process_fixture import known_means
 
@@ -299,7 +298,7 @@ async def test_the_commands_of_a_terminal_are_confined_as_their_agent_is(
     async with aboard(
         tmp_path,
         on=prompt(*steps),
-        options={"writable": [str(tmp_path / "peer")]},
+        options={"confined": True, "writable": [str(tmp_path / "peer")]},
         config_approval=ApprovalMode.AUTO,
     ) as ship:
         await ship.tell(await ship.open(approval=ApprovalMode.AUTO))
@@ -357,7 +356,7 @@ async def test_a_sandbox_that_cannot_be_set_up_names_the_remedy(
     monkeypatch.setattr(
         "holdfast.process.seccomp.filter_program", lambda *, allows_ip_sockets: b"\xff" * 8
     )
-    async with aboard(tmp_path) as ship:
+    async with aboard(tmp_path, options={"confined": True}) as ship:
         session = await ship.open()
         await ship.tell(session)
         ended = await ship.ended(session)

@@ -14,9 +14,9 @@ from holdfast.domain.events import FailureCode
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import ToolCall
 from holdfast.domain.sessions import Status, StopReason
-from tests.acp.client.test_agent_requests import prompt
 from tests.acp.harness import END, aboard, hasty, notices
 from tests.acp.raw_peer import connected
+from tests.acp.steps import prompt
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,8 @@ from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.messages import ResultStatus, ToolResult
 from holdfast.domain.sessions import Status
 from holdfast.process.process_table import is_leaving
-from tests.acp.client.test_terminal_requests import runs
 from tests.acp.harness import aboard
+from tests.acp.steps import runs
 
 pytestmark = pytest.mark.anyio
 
