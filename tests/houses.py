@@ -59,6 +59,7 @@ from holdfast.services.stamping import IdFactory, Stamping
 from holdfast.services.tokens import Tokens
 from holdfast.services.turns import Compactions, TurnInputs, Turns
 from holdfast.services.workspaces import Workspaces
+from holdfast.store.sqlite.connection import set_key
 from holdfast.store.sqlite.token_file import SecretFile
 from holdfast.tools.toolbox import LocalToolbox
 from holdfast.wiring import known_programs, result_bounds
@@ -190,7 +191,7 @@ async def _assembled(
         session_views=SessionViews(store, leases),
         costs=Costs(store),
         exports=Exports(store, journal, workflow_texts(models, config), lambda: secrets.scrubber),
-        maintenance=Maintenance(store, sessions, leases, coordinator, outside.clock),
+        maintenance=Maintenance(store, sessions, leases, coordinator, outside.clock, events=events),
         observations=Observations(store, journal, stamping, SubmissionRates(outside.clock)),
         search=Search(store),
         tools=FunctionRegistry(LOCAL_OWNER, FunctionRunner(threads=2)),
@@ -264,7 +265,7 @@ def raw(home: Path) -> Any:
     try:
         key = home / "key"
         if key.exists():
-            connection.pragma("key", f"raw:{key.read_text().strip()}")
+            set_key(connection, bytes.fromhex(key.read_text().strip()))
         yield connection
     finally:
         connection.close()

@@ -12,15 +12,17 @@ import pytest
 from holdfast import Config, RunScope, open_holdfast
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Internal, Unavailable
 from holdfast.domain.models import model_of
+from holdfast.store.sqlite.backup import back_up, open_draft
 from holdfast.store.sqlite.connection import (
     APPLICATION_ID,
     PLAIN_HEADER,
+    cipher_of,
     connect,
     is_plain,
     require_version,
     translate_error,
 )
-from holdfast.store.sqlite.migrate import newest
+from holdfast.store.sqlite.migrate import newest, up
 from holdfast.store.sqlite.store import SqliteStore
 from tests.houses import raw
 from tests.marks import demands, each_case
@@ -42,6 +44,12 @@ async def _filled(file: Path, key: bytes | None) -> bytes:
 
 def _bytes(file: Path) -> bytes:
     return file.read_bytes()
+
+
+def _flip(file: Path, place: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[place] ^= 1
+    file.write_bytes(content)
 
 
 async def _models(file: Path, key: bytes | None) -> list[object]:
@@ -264,3 +272,27 @@ async def test_every_file_of_a_home_is_its_owners_only(
 
 def _modes(home: Path) -> dict[str, int]:
     return {path.name: stat.S_IMODE(path.lstat().st_mode) for path in (home, *home.rglob("*"))}
+
+
+async def test_a_store_of_an_earlier_version_keeps_its_cipher(file: Path) -> None:
+    with open_draft(file, KEY, cipher="chacha20") as draft:
+        up(draft)
+    store = SqliteStore(file, KEY)
+    await store.write(lambda tx: tx.models.add(ONE))
+    await store.close()
+
+    assert cipher_of(file) == "chacha20"
+    assert await _models(file, KEY) == [ONE]
+    copy = back_up(file, KEY, file.with_name("backup.db"))
+    assert cipher_of(copy) == "chacha20"
+    assert await _models(copy, KEY) == [ONE]
+
+
+async def test_a_page_of_a_new_store_is_authenticated(file: Path) -> None:
+    await _filled(file, KEY)
+
+    assert cipher_of(file) == "aegis"
+    _flip(file, 4096 + 100)
+    with pytest.raises(Internal) as caught:
+        back_up(file, KEY, file.with_name("backup.db"))
+    assert caught.value.code is Code.CORRUPT_STORE

@@ -18,7 +18,7 @@ from holdfast.domain.errors import Code, Internal, Unavailable
 from holdfast.domain.models import model_of
 from holdfast.store.sqlite import wal_anchor as sqlite_wal_anchor
 from holdfast.store.sqlite.backup import back_up, restore
-from holdfast.store.sqlite.connection import Connection, connect
+from holdfast.store.sqlite.connection import Connection, connect, set_key
 from holdfast.store.sqlite.salvage import salvage
 from holdfast.store.sqlite.store import SqliteStore
 from tests.store.conftest import KEY
@@ -269,7 +269,7 @@ async def test_what_another_program_did_with_the_log_loses_nothing(
     await _add(store, "one", "two")
     copy = _copied(file, "opened")
     other = apsw.Connection(str(copy))
-    other.pragma("key", f"raw:{KEY.hex()}")
+    set_key(other, KEY)
     other.pragma("user_version")
     other.close()
     assert not _log(copy).exists()

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import apsw
 
+from holdfast.store.sqlite.connection import set_key
 from tests.torture.machine import DATABASE
 
 CHAIN_START = bytes(32)
@@ -130,7 +131,7 @@ def reading(path: Path, key: bytes | None) -> Iterator[apsw.Connection]:
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     try:
         if key is not None:
-            connection.pragma("key", f"raw:{key.hex()}")
+            set_key(connection, key)
         connection.set_busy_timeout(10_000)
         connection.pragma("query_only", 1)
         connection.execute("BEGIN")

@@ -9,6 +9,7 @@ from typing import Any
 import apsw
 
 from holdfast import Holdfast, HoldfastError, Message, SessionId
+from holdfast.store.sqlite.connection import set_key
 from tests.torture.notebooks import key_beside
 
 PAGE = 4096
@@ -41,7 +42,7 @@ def ruined(home: Path, luck: random.Random, kind: str) -> None:
     """Write garbage into one row of the first session, or into a page with the end of one."""
     connection = apsw.Connection(str(home / "history.db"))
     if (key := key_beside(home)) is not None:
-        connection.pragma("key", f"raw:{key.hex()}")
+        set_key(connection, key)
     try:
         if kind == OVERFLOW:
             found = connection.execute(

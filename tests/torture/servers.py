@@ -8,6 +8,7 @@ from pathlib import Path
 
 import apsw
 
+from holdfast.store.sqlite.connection import set_key
 from tests.torture.crew import Crew, wait_until
 from tests.torture.machine import DATABASE, pid_of
 from tests.torture.notebooks import key_beside, looking
@@ -91,7 +92,7 @@ def write_lock_is_free(home: Path) -> bool:
     try:
         key = key_beside(home)
         if key is not None:
-            connection.pragma("key", f"raw:{key.hex()}")
+            set_key(connection, key)
         connection.set_busy_timeout(50)
         connection.execute("BEGIN IMMEDIATE; ROLLBACK")
     except apsw.BusyError:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from holdfast import Holdfast, Session, SessionId, open_holdfast
 from holdfast.domain.sessions import SessionState
 from holdfast.ports.store import Tx
+from holdfast.store.sqlite.connection import set_key
 from tests.torture.clients.house import new_id, settings
 from tests.torture.notebooks import key_beside
 from tests.torture.recovery import recovered
@@ -77,7 +78,7 @@ def _copy_rows(home: Path, template: str) -> None:
     try:
         key = key_beside(home)
         if key is not None:
-            connection.pragma("key", f"raw:{key.hex()}")
+            set_key(connection, key)
         connection.pragma("synchronous", "OFF")
         first, last = connection.execute("SELECT min(key) + 1, max(key) FROM sessions").get
         own = connection.execute("SELECT key FROM sessions WHERE id = ?", (template,)).get

@@ -29,8 +29,10 @@ from holdfast.store.sqlite import checks as sqlite_checks
 from holdfast.store.sqlite.connection import (
     APPLICATION_ID,
     Connection,
+    cipher_of,
     connect,
     is_plain,
+    set_key,
     translate_errors,
 )
 from holdfast.store.sqlite.files import exclusively, private_file, sync_file, sync_folder
@@ -90,7 +92,8 @@ def _copy_store(store: Path, key: bytes | None, draft: Path) -> None:
     with translate_errors():
         source = connect(store, key)
         try:
-            with open_draft(draft, key) as copy:
+            # Of the same cipher, because a copy by pages keeps what they reserve.
+            with open_draft(draft, key, cipher=cipher_of(store)) as copy:
                 # One step from one snapshot, because a concurrent write restarts a copy in several
                 # steps.
                 with copy.raw.backup("main", source.raw, "main") as work:
@@ -102,12 +105,12 @@ def _copy_store(store: Path, key: bytes | None, draft: Path) -> None:
 
 
 @contextmanager
-def open_draft(path: Path, key: bytes | None) -> Iterator[Connection]:
+def open_draft(path: Path, key: bytes | None, *, cipher: str | None = None) -> Iterator[Connection]:
     """Open a draft with the key of the store and default settings."""
     connection = Connection(apsw.Connection(str(path)), is_sealed=key is not None)
     try:
         if key is not None:
-            connection.pragma("key", f"raw:{key.hex()}")
+            set_key(connection.raw, key, cipher=cipher)
         yield connection
     finally:
         connection.close()

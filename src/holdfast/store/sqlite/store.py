@@ -208,13 +208,25 @@ class SqliteStore:
                 lambda connection, tables: snapshot(connection, work, tables)
             )
 
+    def version_now(self) -> tuple[int, int] | None:
+        """Return the version at once, or `None` while the connection is in use."""
+        connection = None if self._closed else self._writer.borrow()
+        if connection is None:
+            return None
+        try:
+            return self._writer.generation, connection.data_version()
+        except apsw.Error:
+            return None
+        finally:
+            self._writer.give_back()
+
     async def version(self) -> tuple[int, int]:
         """Return a value that changes when another process has written to the store."""
         # On the writer's connection: its data version ignores its own commits. Versions of two
         # connections are not comparable, so a reopened connection counts as a change.
         with translate_errors():
             return await self._writer.look(
-                lambda connection: (self._writer.generation, connection.pragma("data_version"))
+                lambda connection: (self._writer.generation, connection.data_version())
             )
 
     async def check(self) -> list[str]:
