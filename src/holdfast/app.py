@@ -233,7 +233,7 @@ async def _assembled(
         session_views=SessionViews(store, leases),
         costs=Costs(store),
         exports=Exports(store, journal, workflow_texts(models, config), lambda: secrets.scrubber),
-        maintenance=Maintenance(store, sessions, leases, coordinator, clock),
+        maintenance=Maintenance(store, sessions, leases, coordinator, clock, events=records.events),
         observations=records.observations,
         search=Search(store),
         tokens=Tokens(store, clock, id_factory, _token_file(config), secrets.remember),

@@ -11,17 +11,18 @@ import pytest
 from holdfast import RunScope
 from holdfast.app import Environment
 from holdfast.domain.commits import SessionCommit
-from holdfast.domain.drafts import MessageDraft
+from holdfast.domain.drafts import MessageDraft, Outcome
 from holdfast.domain.errors import Code, Conflict, HoldfastError, StorageFull
 from holdfast.domain.ids import CallId, MessageId, SessionId, SessionKey
 from holdfast.domain.leases import Lease
 from holdfast.domain.messages import Role, Text, ToolCall
 from holdfast.domain.queries import MessageQuery
-from holdfast.domain.sessions import Session, SessionState
+from holdfast.domain.sessions import Session, SessionState, StopReason
 from holdfast.ports.store import Store
 from holdfast.services import live_session
 from holdfast.services.journal import SessionWriter
 from holdfast.services.live_session import LiveSession, LiveSessions
+from holdfast.services.turns import end
 from tests.builders import a_head, an_id
 from tests.houses import House, open_house
 from tests.stand_ins import GatedRuntime
@@ -121,6 +122,17 @@ async def _texts(house: House, session: Session) -> list[str]:
 def _says(text: str, id_: str | None = None) -> MessageDraft:
     named = None if id_ is None else MessageId(id_)
     return MessageDraft(role=Role.ASSISTANT, parts=(Text(text=text),), id=named)
+
+
+async def _end_turn(house: House, lease: Lease) -> None:
+    outcome = Outcome(stop_reason=StopReason.STOP)
+    await house.journal.commit(lease, lambda writer: end(writer, outcome))
+
+
+async def _stored(house: House, session: Session) -> Session:
+    found = await house.store.read(lambda tx: tx.sessions.get(session.owner, session.id))
+    assert found is not None
+    return found[0]
 
 
 async def _say(house: House, lease: Lease, text: str) -> None:
@@ -417,3 +429,47 @@ async def test_the_rows_of_a_history_count(
 
     assert live.weight > before + 10_000
     assert house.journal._live._bytes == live.weight
+
+
+async def test_a_session_at_rest_is_not_read_again(
+    house: House, lease: Lease, session: Session, store: Doubtful
+) -> None:
+    await _end_turn(house, lease)
+    before = await house.sessions.get(session.owner, session.id)
+    await house.messages.record(session.owner, session.id, _says("two"))
+    await house.journal.live(lease.key)
+    reads = store.reads
+
+    now = await house.sessions.get(session.owner, session.id)
+
+    assert store.reads == reads
+    assert now == await _stored(house, session)
+    assert now.message_count == before.message_count + 1
+
+
+async def test_what_another_process_changes_is_read(
+    house: House, other: House, lease: Lease, session: Session
+) -> None:
+    await _end_turn(house, lease)
+    for given in ("first", "second"):
+        await house.sessions.get(session.owner, session.id)
+
+        await other.sessions.update(session.owner, session.id, {"title": given})
+
+        assert (await house.sessions.get(session.owner, session.id)).title == given
+
+
+async def test_a_session_is_not_shown_before_its_commit_is_on_disk(
+    house: House, lease: Lease, session: Session, store: Doubtful
+) -> None:
+    await _end_turn(house, lease)
+    before = await house.sessions.get(session.owner, session.id)
+    store.open.clear()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(house.messages.record(session.owner, session.id, _says("two")))
+        await asyncio.sleep(0)
+
+        assert await house.sessions.get(session.owner, session.id) == before
+
+        store.open.set()
+    assert (await house.sessions.get(session.owner, session.id)).message_count == 2

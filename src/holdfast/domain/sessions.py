@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.domain.agent_processes import ProcessRecord
 from holdfast.domain.agents import Agent, AgentOverrides, require_retry
@@ -21,6 +22,7 @@ from holdfast.domain.costs import Usage
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid
 from holdfast.domain.ids import AgentId, ModelId, Owner, RepoId, SessionId, SessionKey
 from holdfast.domain.text import is_encodable, one_line, require_tags, require_text, wrong_type
+from holdfast.domain.time import instant
 from holdfast.domain.tools import FsTier, Grant, ToolSpec
 from holdfast.domain.waits import Wait
 
@@ -267,6 +269,25 @@ class Session(Struct, frozen=True, kw_only=True):
     program: ProcessRecord | None = None
     # What the open turn waits for while no process runs it.
     waiting: Wait | None = None
+
+    def at(self, state: "SessionState") -> "Session":
+        """Return the session with everything that a commit changes as in a state."""
+        return replace(
+            self,
+            title=state.title,
+            status=state.status,
+            last_stop=state.last_stop,
+            reason=state.reason,
+            turn=state.turn,
+            settled=state.settled,
+            usage=Usage(input=state.tokens_in, output=state.tokens_out),
+            microcents=state.microcents,
+            message_count=state.messages,
+            last_event=state.events,
+            updated_at=instant(state.updated_at),
+            started_at=instant(state.started_at) if state.started_at is not None else None,
+            finished_at=instant(state.finished_at) if state.finished_at is not None else None,
+        )
 
 
 def transition(status: Status, verb: Verb) -> Status:

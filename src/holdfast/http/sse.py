@@ -20,9 +20,9 @@ from holdfast.domain.sessions import SessionState
 from holdfast.domain.tokens import Caller
 from holdfast.http.metrics import Metrics
 from holdfast.http.responses import StreamWriter
-from holdfast.ports.system import Frame
+from holdfast.ports.system import Frame, Item, end_of
 from holdfast.services.background_tasks import Background
-from holdfast.services.event_stream import EventBatch, Item, StreamReader, end_of
+from holdfast.services.event_stream import EventBatch, StreamReader
 
 SSE_HEADERS: Final = {
     "cache-control": "no-cache, no-transform",

@@ -103,6 +103,12 @@ class Store(Protocol):
         in the order in which they were queued. Cancelling the future does not take it back.
         """
 
+    def version_now(self) -> tuple[int, int] | None:
+        """Return a value that changes when another process has written to the store.
+
+        Returns at once; `None` if it is not known without waiting.
+        """
+
     async def require_writable(self) -> None:
         """Raise if ordinary work cannot be written now, such as on a full disk; write nothing."""
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from holdfast.domain.events import Event, decode_event
+from holdfast.domain.events import Event, Gap, decode_event
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import Holder
 from holdfast.domain.sessions import SessionState
@@ -46,6 +46,14 @@ class Frame(Struct):
     def cool(self) -> None:
         """Drop the decoded event and all cached encodings."""
         self.decoded = self.forms = None
+
+
+Item = Frame | Gap
+
+
+def end_of(item: Item) -> int:
+    """Return the last sequence number that an item covers."""
+    return item.to_sequence if isinstance(item, Gap) else item.sequence
 
 
 class Notification(Struct, frozen=True):

@@ -6,6 +6,7 @@ Replaying stored events and following live ones use the same code path.
 import asyncio
 import logging
 from bisect import bisect_left, bisect_right
+from collections import OrderedDict
 from collections.abc import (
     AsyncGenerator,
     Callable,
@@ -15,6 +16,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
@@ -42,7 +44,7 @@ from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.queries import Page, require_limit
 from holdfast.domain.sessions import SessionState
 from holdfast.ports.store import Brief, Store, Tx
-from holdfast.ports.system import Doorbell, Frame, Notification
+from holdfast.ports.system import Doorbell, Frame, Item, Notification, end_of
 from holdfast.services.background_tasks import Background
 from holdfast.services.journal import find_session_state, session_not_found
 
@@ -53,11 +55,11 @@ GULP_BYTES: Final = 128 << 10
 PAGE_MOST: Final = 1_000
 PAGE_FIRST: Final = 50
 _UNREADABLE: Final = Internal(Code.INTERNAL, "The session's events cannot be read; see the log.")
+# Buffers without readers that are kept, and the size of each.
+KEPT_MOST: Final = 128
+KEPT_BYTES: Final = 64 << 10
 # A page of this size is read in well under a millisecond and does not delay other readers.
 BRIEF_MOST: Final = 100
-
-
-Item = Frame | Gap
 
 
 class EventBatch(Struct, frozen=True):
@@ -105,6 +107,8 @@ class EventBuffer:
         # The session state when the newest buffered event was written, or later.
         self.head = head
         self.readers = 0
+        # The version of the store up to which the buffer includes what other processes wrote.
+        self.version: tuple[int, int] | None = None
         self.batches: dict[Any, EventBatch] = {}
 
     def notify(self, tell: Callable[[], Notification] | None) -> None:
@@ -118,6 +122,17 @@ class EventBuffer:
         except Exception:
             log.exception("following session %s failed", self._session_id)
             self.fail(_UNREADABLE)
+
+    @property
+    def is_current(self) -> bool:
+        """Return whether the buffer includes everything that this process has written."""
+        is_whole = self.last == self.head.events and self._failure is None
+        return is_whole and not self._is_reading and not self._is_behind
+
+    @property
+    def may_be_kept(self) -> bool:
+        """Return whether the buffer is worth keeping without a reader."""
+        return self.is_current and self._size <= KEPT_BYTES
 
     def _append(self, notification: Notification) -> bool:
         """Append the events of a notification; return `False` if earlier events are missing."""
@@ -296,40 +311,9 @@ async def read_page(
         head = await tx.sessions.head_by_key(key)
         if head is None:
             raise session_not_found()
-        return await read_items(tx, head, after, limit), head
+        return await tx.events.items(head, after, limit), head
 
     return await store.read(Brief(read) if limit <= BRIEF_MOST else read)
-
-
-async def read_items(tx: Tx, head: SessionState, after: int, limit: int) -> list[Item]:
-    """Return the events after a cursor; a gap with its reason replaces missing numbers."""
-    if head.events <= after:
-        return []
-    frames = await tx.events.after(head, after, limit=limit)
-    items = covered(frames, after, head.events)
-    last = end_of(items[-1])
-    # A page ends early at its size limit, or where all later events were pruned.
-    is_early = last < head.events and len(frames) < limit
-    if is_early and not await tx.events.after(head, last, limit=1):
-        items.append(Gap(from_sequence=last + 1, to_sequence=head.events))
-    for place, item in enumerate(items):
-        if isinstance(item, Gap):
-            reason = await tx.events.missing(head, item.from_sequence, item.to_sequence)
-            items[place] = replace(item, reason=reason)
-    return items
-
-
-def covered(frames: list[Frame], after: int, last: int) -> list[Item]:
-    """Return the events with a gap in place of all missing numbers."""
-    items: list[Item] = []
-    for frame in frames:
-        if frame.sequence > after + 1:
-            items.append(Gap(from_sequence=after + 1, to_sequence=frame.sequence - 1))
-        items.append(frame)
-        after = frame.sequence
-    if not frames and last > after:
-        items.append(Gap(from_sequence=after + 1, to_sequence=last))
-    return items
 
 
 def clipped(items: list[Item], cursor: int) -> list[Item]:
@@ -342,11 +326,6 @@ def clipped(items: list[Item], cursor: int) -> list[Item]:
             return [replace(gap, from_sequence=cursor + 1), *rest]
         case _:
             return items
-
-
-def end_of(item: Item) -> int:
-    """Return the last sequence number that an item covers."""
-    return item.to_sequence if isinstance(item, Gap) else item.sequence
 
 
 def _weight(item: Item) -> int:
@@ -370,6 +349,9 @@ class Events(Background):
         self._store = store
         self._doorbell = doorbell
         self._tails: dict[SessionKey, EventBuffer] = {}
+        # Buffers that no reader has entered, the one left last at the end.
+        self._kept: OrderedDict[SessionKey, EventBuffer] = OrderedDict()
+        self._keys: dict[tuple[Owner, SessionId], SessionKey] = {}
         self._catch_ups = asyncio.Semaphore(CATCH_UPS)
 
     async def __aexit__(self, *error: Any) -> None:
@@ -399,7 +381,7 @@ class Events(Background):
             if types:
                 found, last = await _matching(tx, head, after, limit=limit, types=types)
             else:
-                items = [] if types is not None else await read_items(tx, head, after, limit)
+                items = [] if types is not None else await tx.events.items(head, after, limit)
                 found, last = list(map(_shown, items)), end_of(items[-1]) if items else head.events
             return Page(items=tuple(found), next_cursor=str(last) if last < head.events else None)
 
@@ -447,6 +429,8 @@ class Events(Background):
 
     async def require(self, owner: Owner, session_id: SessionId, *, after: int) -> SessionState:
         """Return the session state, or refuse a cursor at which no reader can begin."""
+        if (tail := self._current(owner, session_id, after)) is not None:
+            return tail.head
         return await self._store.read(Brief(lambda tx: _required(tx, owner, session_id, after)))
 
     @asynccontextmanager
@@ -472,7 +456,31 @@ class Events(Background):
         self, owner: Owner, session_id: SessionId, after: int, head: SessionState | None = None
     ) -> tuple[EventBuffer, SessionState]:
         """Return the buffer of a session for one more reader, which must leave it."""
-        rings = self._doorbell.rings
+        tail = self._current(owner, session_id, after)
+        if tail is None:
+            tail, head = await self._read_buffer(owner, session_id, after, head)
+        key = tail.head.key
+        if not tail.readers:
+            self._kept.pop(key, None)
+            self._doorbell.follow(key, tail.notify)
+        tail.readers += 1
+        return tail, head or tail.head
+
+    def _current(self, owner: Owner, session_id: SessionId, after: int) -> EventBuffer | None:
+        """Return the buffer of a session if a reader at the cursor needs nothing from the store."""
+        tail = self._tails.get(self._keys.get((owner, session_id), SessionKey(0)))
+        if tail is None or not tail.is_current or not 0 <= after <= tail.last:
+            return None
+        version = self._store.version_now()
+        return tail if version is not None and version == tail.version else None
+
+    async def _read_buffer(
+        self, owner: Owner, session_id: SessionId, after: int, head: SessionState | None
+    ) -> tuple[EventBuffer, SessionState]:
+        """Return the buffer of a session and its state, which is read unless it is given."""
+        rings, version = self._doorbell.rings, self._store.version_now()
+        # Other processes may have removed events, too.
+        self._forget(self._keys.get((owner, session_id), SessionKey(0)))
         is_old = head is not None
         state, items = (
             (head, ())
@@ -487,7 +495,8 @@ class Events(Background):
             # The session may have been written between the read and the subscription (race).
             if is_old or tail.last < state.events or self._doorbell.rings != rings:
                 tail.catch_up()
-        tail.readers += 1
+        if not is_old and tail.last >= state.events:
+            tail.version = version
         return tail, state
 
     def _join(self, head: SessionState, after: int, items: Sequence[Item]) -> EventBuffer:
@@ -495,6 +504,7 @@ class Events(Background):
         if self._is_over:
             raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
         self._tails[head.key] = tail
+        self._keys[head.owner, head.session_id] = head.key
         self._doorbell.follow(head.key, tail.notify)
         if items:
             tail.extend(items)
@@ -502,10 +512,35 @@ class Events(Background):
 
     def _leave(self, key: SessionKey, tail: EventBuffer) -> None:
         tail.readers -= 1
-        # A session without readers costs nothing.
-        if tail.readers == 0 and self._tails.get(key) is tail:
+        if tail.readers or self._tails.get(key) is not tail:
+            return
+        # Kept, because the next reader of a session that is written here usually follows soon.
+        self._kept[key] = tail
+        self._doorbell.follow(key, partial(self._notify_kept, tail))
+        if tail.version is None or not tail.may_be_kept:
+            self._forget(key)
+        elif len(self._kept) > KEPT_MOST:
+            self._forget(next(iter(self._kept)))
+
+    def _notify_kept(self, tail: EventBuffer, tell: Callable[[], Notification] | None) -> None:
+        """Append what a commit wrote to a buffer without readers, which is never worth a read."""
+        if tell is not None and tail.may_be_kept:
+            tail.notify(tell)
+        if tell is None or not tail.may_be_kept:
+            self._forget(tail.head.key)
+
+    def _forget(self, key: SessionKey) -> None:
+        """Drop a buffer without readers."""
+        tail = self._kept.pop(key, None)
+        if tail is not None:
             del self._tails[key]
+            del self._keys[tail.head.owner, tail.head.session_id]
             self._doorbell.follow(key, None)
+
+    def forget(self) -> None:
+        """Drop all buffers without readers, because events were removed from the store."""
+        for key in list(self._kept):
+            self._forget(key)
 
 
 async def _first_page(
@@ -515,7 +550,7 @@ async def _first_page(
     head = await _required(tx, owner, session_id, after)
     if head.events - after > BRIEF_MOST or head.key in buffered:
         return head, ()
-    return head, await read_items(tx, head, after, BRIEF_MOST)
+    return head, await tx.events.items(head, after, BRIEF_MOST)
 
 
 async def _required(tx: Tx, owner: Owner, session_id: SessionId, after: int) -> SessionState:
@@ -543,7 +578,7 @@ async def _matching(
     looked_at = size = 0
     # Bounded scan: without a match within LIST_MOST items the caller continues at the cursor.
     while after < head.events and looked_at < LIST_MOST:
-        for item in await read_items(tx, head, after, LOOK):
+        for item in await tx.events.items(head, after, LOOK):
             after = end_of(item)
             looked_at += 1
             if _is_wanted(item, types):

@@ -293,18 +293,41 @@ class Journal:
         """Return an owner's session if it is in memory."""
         return self._live.find(owner, session_id)
 
+    async def read_session(
+        self, owner: Owner, session_id: SessionId
+    ) -> tuple[Session, SessionState]:
+        """Return an owner's session and its state, from memory if nothing else was written."""
+        version = self._store.version_now()
+        live = self._live.find(owner, session_id)
+        if live is not None and version is not None and version == live.version:
+            session = live.session
+            is_resting = live.queued is None and live.state.status is Status.IDLE
+            # What changes without a commit is stored beside the state: a lease, a program.
+            if is_resting and session is not None and session.program is None:
+                return session.at(live.state), live.state
+        found = await self._store.read(Brief(lambda tx: tx.sessions.get(owner, session_id)))
+        if found is None:
+            raise session_not_found()
+        if live is not None and is_same_version(live.state, found[1]):
+            live.session, live.version = found[0], version
+        return found
+
     async def live(self, key: SessionKey) -> LiveSession:
         """Return a session in memory; reads it if it is not there, or only partly."""
         live = self._live.get(key)
         if live is None:
+            # Taken before reading: what is written meanwhile makes the session outdated.
+            version = self._store.version_now()
             live = await self._store.read(Brief(lambda tx: _read_live(tx, key)))
+            live.version = version
             self._live.put(live)
         elif live.session is None or live.turn is None or live.newest is UNREAD:
             # The store must have everything that the state in memory counts.
             if live.turn is None or live.newest is UNREAD:
                 await self.settle(key)
+            version = self._store.version_now()
             whole = await self._store.read(Brief(lambda tx: _read_live(tx, key)))
-            live.session = whole.session
+            live.session, live.version = whole.session, version
             if is_same_version(live.state, whole.state):
                 live.turn, live.newest = whole.turn, whole.newest
             elif live.turn is None or live.newest is UNREAD:
@@ -415,6 +438,8 @@ class Journal:
             if not waiter.done():
                 waiter.set_exception(error)
             return
+        if live.queued is done:
+            live.queued = None
         # The writer goes on before its readers: when they learn that a turn has ended, its place is
         # free, and the next message begins a turn in its own commit.
         if not waiter.done():

@@ -60,6 +60,7 @@ class LiveSession:
         "session",
         "state",
         "turn",
+        "version",
         "weight",
     )
 
@@ -67,6 +68,8 @@ class LiveSession:
         self.state = state
         # What is frozen at creation or changed by its owner; `None` if it must be read.
         self.session: Session | None = None
+        # The version of the store at which `session` was read.
+        self.version: tuple[int, int] | None = None
         # The models of its turns: of which session they are, when they were read, and themselves.
         self.models: tuple[Session, float, tuple[Model, ...]] | None = None
         # Where no turn runs or waits, nothing is stored about one; `None` if it must be read.

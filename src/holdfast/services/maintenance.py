@@ -14,6 +14,7 @@ from holdfast.ports.runtime import Coordinator
 from holdfast.ports.store import Store
 from holdfast.ports.system import Clock
 from holdfast.services.background_tasks import rest
+from holdfast.services.event_stream import Events
 from holdfast.services.leases import Leases
 from holdfast.services.sessions import Sessions
 
@@ -87,7 +88,10 @@ class Maintenance:
         leases: Leases,
         coordinator: Coordinator,
         clock: Clock,
+        *,
+        events: Events,
     ) -> None:
+        self._events = events
         self._store = store
         self._sessions = sessions
         self._leases = leases
@@ -153,7 +157,9 @@ class Maintenance:
             batch = await self._store.write(lambda tx: tx.events.prune(before, limit=PRUNE_BATCH))
             removed += batch
             if batch < PRUNE_BATCH:
-                return removed
+                break
+        self._events.forget()
+        return removed
 
     async def forget(self, keep: timedelta) -> int:
         """Remove all events of turns older than the retention time; return how many.
@@ -166,6 +172,7 @@ class Maintenance:
         while found := await self._outdated(before, key):
             for key, through in found:
                 removed += await self._forget(key, through) if through is not None else 0
+        self._events.forget()
         return removed
 
     async def _outdated(

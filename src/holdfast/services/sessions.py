@@ -171,10 +171,7 @@ class Sessions:
     async def get(self, owner: Owner, session_id: SessionId) -> Session:
         """Return the current session."""
 
-        async def read(tx: Tx) -> Session:
-            return self._shown(*await _found(tx, owner, session_id))
-
-        return await self._store.read(Brief(read))
+        return self._shown(*await self._journal.read_session(owner, session_id))
 
     def seen(self, head: SessionState) -> SessionState:
         """Return a session state as clients see it, given one that was just read."""

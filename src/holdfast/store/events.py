@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.domain.errors import Internal
 from holdfast.domain.events import (
@@ -17,6 +18,7 @@ from holdfast.domain.events import (
     PRUNED,
     RETENTION,
     Event,
+    Gap,
     MessageAppended,
     decode_payload,
     encode_envelope,
@@ -27,7 +29,7 @@ from holdfast.domain.events import (
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.sessions import SessionState
 from holdfast.domain.time import instant, microseconds
-from holdfast.ports.system import Frame
+from holdfast.ports.system import Frame, Item, end_of
 from holdfast.store.database import (
     LAST_NUMBER,
     UUID,
@@ -302,6 +304,23 @@ class EventRows:
             frames.append(frame)
         return frames
 
+    async def items(self, head: SessionState, after: int, limit: int) -> list[Item]:
+        """Return the events after a number; a gap with its reason replaces missing ones."""
+        if head.events <= after:
+            return []
+        frames = await self.after(head, after, limit=limit)
+        items = _cover(frames, after, head.events)
+        last = end_of(items[-1])
+        # A page ends early at its size limit, or where all later events were pruned.
+        is_early = last < head.events and len(frames) < limit
+        if is_early and not await self.after(head, last, limit=1):
+            items.append(Gap(from_sequence=last + 1, to_sequence=head.events))
+        for place, item in enumerate(items):
+            if isinstance(item, Gap):
+                reason = await self.missing(head, item.from_sequence, item.to_sequence)
+                items[place] = replace(item, reason=reason)
+        return items
+
     async def since(self, head: SessionState, sequence: int, names: Sequence[str]) -> list[Event]:
         rows = await self._rows(head, sequence - 1, -1)
         # Check all rows, because damage may have changed a name that the caller asks for.
@@ -477,3 +496,16 @@ def _event(row: Row, head: SessionState) -> Event:
         )
     except (msgspec.MsgspecError, RecursionError) as error:
         raise corrupt(f"event {sequence} of session {head.session_id}") from error
+
+
+def _cover(frames: list[Frame], after: int, last: int) -> list[Item]:
+    """Return the events with a gap in place of all missing numbers."""
+    items: list[Item] = []
+    for frame in frames:
+        if frame.sequence > after + 1:
+            items.append(Gap(from_sequence=after + 1, to_sequence=frame.sequence - 1))
+        items.append(frame)
+        after = frame.sequence
+    if not frames and last > after:
+        items.append(Gap(from_sequence=after + 1, to_sequence=last))
+    return items
