@@ -31,7 +31,7 @@ FOR_NEIGHBOURS = {
     "approvals": {"attach", "decision", "of", "standing", "withdraw"},
     "calls": {"give_answer"},
     "agent_processes": {"keep", "known", "of", "recover", "start", "tend"},
-    "events": {"reader", "require", "sequence_of", "start"},
+    "events": {"forget", "reader", "require", "sequence_of", "start"},
     "maintenance": {"keep"},
     "messages": {"excerpts", "is_interrupted", "make", "make_record", "unfinished"},
     "models": {"chain", "check", "find_or_add", "keep", "make", "named", "resolve"},

@@ -43,7 +43,7 @@ async def client(tmp_path: Path, peer: Peer) -> AsyncIterator[Client]:
     root.mkdir()
     config = Config(home=tmp_path / "home", workspace_root=root, acp=Acp(agent="peer"))
     async with open_holdfast(config=config) as house, client_of(house, root) as somebody:
-        await provide(house, peer)
+        await provide(house, peer, {"confined": True})
         yield somebody
 
 

@@ -95,6 +95,12 @@ class SimulatedStore:
         self._waiting: deque[_Job] = deque()
         self._group: list[_Job] = []
         self._task: asyncio.Task[None] | None = None
+        # How many of the disk's commits were this process's own.
+        self._commits = 0
+
+    def version_now(self) -> tuple[int, int]:
+        """Return a value that changes with every commit of another process."""
+        return 0, self._disk.commits - self._commits
 
     async def read(self, work: Work[T]) -> T:
         """Look at the disk as it is when the wait is over."""
@@ -165,7 +171,9 @@ class SimulatedStore:
         if is_full and not job.is_urgent:
             return None, StorageFull(Code.STORAGE_FULL, "The disk is full; nothing was changed.")
         try:
-            return self._disk.transact(job.work), None
+            result = self._disk.transact(job.work)
+            self._commits += 1
+            return result, None
         except apsw.ConstraintError as error:
             return None, VersionConflictError() if job.is_commit else error
         except Exception as error:  # noqa: BLE001 — raised again in the caller

@@ -164,7 +164,9 @@ class _WorkerPool:
         with suppress(OSError):
             os.write(self._held, b"\n")
         for child in tuple(self._children):
-            os.kill(child, number)
+            # Race: one may have been reaped just before.
+            with suppress(ProcessLookupError):
+                os.kill(child, number)
 
 
 def restart_delay(failures: int) -> float:
