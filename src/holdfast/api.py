@@ -558,7 +558,8 @@ class LocalHoldfast(AskVerbs, LoopVerbs):
         try:
             require_str(session_id, field="session_id")
             parts, busy = require_content(content), require_on_busy(on_busy)
-            return await self.messages.send(self.owner, session_id, parts, id=id, on_busy=busy)
+            made = await self.messages.make(self.owner, session_id, parts, id=id, on_busy=busy)
+            return made.thing
         except MemoryError as error:
             raise out_of_memory() from error
 

@@ -154,7 +154,7 @@ async def _records(stack: AsyncExitStack, config: Config, outside: Environment) 
     if (password := password_of(config.database_url or "")) is not None:
         secrets.remember("store.database_url", Secret(password))
     stamping = Stamping(
-        clock=outside.clock, id_factory=id_factory, scrubber=lambda: secrets.scrubber
+        clock=outside.clock, id_factory=id_factory, scrubber=partial(getattr, secrets, "scrubber")
     )
     journal = Journal(store, doorbell, stamping)
     return _Records(

@@ -187,7 +187,10 @@ class CommitBuilder:
 
     def waiting(self) -> list[Approval]:
         """Return the unanswered questions, as they are after everything added so far."""
-        known = {each.id: each for each in self._stored_turn().waiting} | self._approvals
+        stored = self._stored_turn().waiting
+        if not stored and not self._approvals:
+            return []
+        known = {each.id: each for each in stored} | self._approvals
         return [each for each in known.values() if each.state is ApprovalState.WAITING]
 
     def costs(self) -> list[CostEntry]:
@@ -420,25 +423,17 @@ class CommitBuilder:
 
 def events_of(commit: SessionCommit) -> Sequence[NewEvent]:
     """Return all events of a commit in order, those of its messages among them."""
-    rows = [
-        NewEvent(
-            row.event,
-            row.message.turn or None,
-            row.at,
-            _APPENDED,
-            encode_payload(
-                MessageAppended(
-                    message_id=row.message.id,
-                    role=row.message.role,
-                    sequence=row.message.sequence,
-                )
-            ),
-        )
-        for row in commit.messages
-    ]
-    if not rows:
+    if not commit.messages:
         return commit.events
-    return sorted((*commit.events, *rows), key=attrgetter("sequence"))
+    rows = list(commit.events)
+    for row in commit.messages:
+        message = row.message
+        appended = MessageAppended(
+            message_id=message.id, role=message.role, sequence=message.sequence
+        )
+        content = encode_payload(appended)
+        rows.append(NewEvent(row.event, message.turn or None, row.at, _APPENDED, content))
+    return sorted(rows, key=attrgetter("sequence"))
 
 
 def last_event(commit: SessionCommit) -> Event:

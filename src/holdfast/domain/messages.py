@@ -313,10 +313,14 @@ def require_parts(role: Role, parts: tuple[Part, ...]) -> None:
 
 def require_sendable(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     """Return the parts of a user's message, or refuse empty, oversized or unencodable ones."""
-    require_parts(Role.USER, parts)
-    texts = [part.text for part in parts if isinstance(part, Text)]
-    pictures = len(parts) - len(texts)
-    words = "".join(texts)
+    words, pictures = "", 0
+    for part in parts:
+        if isinstance(part, Text):
+            words += part.text
+        elif isinstance(part, Media):
+            pictures += 1
+        else:
+            require_parts(Role.USER, parts)
     if not pictures and not words.strip():
         raise Invalid(Code.MESSAGE_EMPTY, "The message is empty; add some text.")
     if "\x00" in words or not is_encodable(words):
@@ -330,9 +334,10 @@ def require_sendable(parts: tuple[Part, ...]) -> tuple[Part, ...]:
         raise Invalid(Code.MESSAGE_TOO_LARGE, "A message may have at most 1 MiB of text.")
     if pictures > MEDIA_MOST:
         raise Invalid(Code.MESSAGE_TOO_LARGE, f"A message may have at most {MEDIA_MOST} media.")
-    for part in parts:
-        if isinstance(part, Media):
-            _require_media(part)
+    if pictures:
+        for part in parts:
+            if isinstance(part, Media):
+                _require_media(part)
     return parts
 
 

@@ -113,9 +113,8 @@ class EventBuffer:
 
     def notify(self, tell: Callable[[], Notification] | None) -> None:
         """Append what a commit wrote; read the log if events before it may be missing."""
-        notification = None if tell is None or self._is_reading else tell()
         try:
-            if notification is None or not self._append(notification):
+            if tell is None or not self.append(tell):
                 self.catch_up()
         except HoldfastError as error:
             self.fail(error)
@@ -132,10 +131,13 @@ class EventBuffer:
     @property
     def may_be_kept(self) -> bool:
         """Return whether the buffer is worth keeping without a reader."""
-        return self.is_current and self._size <= KEPT_BYTES
+        return self._size <= KEPT_BYTES and self.is_current
 
-    def _append(self, notification: Notification) -> bool:
+    def append(self, tell: Callable[[], Notification]) -> bool:
         """Append the events of a notification; return `False` if earlier events are missing."""
+        if self._is_reading:
+            return False
+        notification = tell()
         frames = notification.frames
         if frames and frames[0].sequence == self.last + 1:
             self.head = notification.head
@@ -524,9 +526,7 @@ class Events(Background):
 
     def _notify_kept(self, tail: EventBuffer, tell: Callable[[], Notification] | None) -> None:
         """Append what a commit wrote to a buffer without readers, which is never worth a read."""
-        if tell is not None and tail.may_be_kept:
-            tail.notify(tell)
-        if tell is None or not tail.may_be_kept:
+        if tell is None or not tail.append(tell) or not tail.may_be_kept:
             self._forget(tail.head.key)
 
     def _forget(self, key: SessionKey) -> None:

@@ -127,7 +127,8 @@ class Messages:
         """Send a message; `is_new` is false if an equal one with this id was sent before."""
         draft = user_draft(content, id)
         live = self._journal.find_live(owner, session_id)
-        await self._require_input(owner, session_id, live, draft)
+        if live is None or live.session is None or live.session.agent.extra:
+            await self._require_input(owner, session_id, live, draft)
         if live is not None and is_plain_admission(live.state, draft, on_busy):
             try:
                 return await self._send_live(live, draft)

@@ -112,11 +112,16 @@ def is_plain_admission(state: SessionState, draft: MessageDraft, on_busy: OnBusy
 
     A repeated id is then refused by the store; an inherited message has another session's id.
     """
-    is_idle = state.status in {Status.PENDING, Status.IDLE}
-    is_queued = state.status is Status.RUNNING and on_busy is OnBusy.QUEUE
-    is_own = draft.id is None or not state.inherited
-    has_media = any(isinstance(part, Media) for part in draft.parts)
-    return (is_idle or is_queued) and is_own and not has_media
+    if state.status is Status.RUNNING:
+        is_ready = on_busy is OnBusy.QUEUE
+    else:
+        is_ready = state.status is Status.IDLE or state.status is Status.PENDING
+    if not is_ready or (draft.id is not None and state.inherited):
+        return False
+    for part in draft.parts:
+        if isinstance(part, Media):
+            return False
+    return True
 
 
 def add_user_message(

@@ -10,7 +10,7 @@ from holdfast.domain.costs import CostEntry
 from holdfast.domain.events import StepDelta, name_of
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.time import microseconds
-from holdfast.store.database import Row, checksum, encode, pack_id, row_key
+from holdfast.store.database import Row, checksum, encode, pack_id
 from holdfast.store.events import divided, event_sum
 from holdfast.store.messages import event_checksum
 from holdfast.store.session_rows import state_values
@@ -152,33 +152,31 @@ def state_row(commit: SessionCommit, *, checks: bool) -> Row:
 
 def message_rows(commit: SessionCommit) -> list[Row]:
     """Return the rows of the messages."""
-    first = row_key(commit.before.key, 0)
+    first = commit.before.key << 32
     rows: list[Row] = []
     for row in commit.messages:
         message, at, event = row.message, row.at, row.event
         id_, turn, role, sequence = message.id, message.turn, message.role._value_, message.sequence
         model_id = message.model_id and _packed(message.model_id)
         proof = event_checksum((event, turn, at, id_, role, sequence))
-        place = first + sequence
-        rows.append(
-            (place, pack_id(id_), turn, role, row.content, model_id, at, row.hash, event, proof)
-        )
+        place, packed = first + sequence, bytes.fromhex(id_.replace("-", ""))
+        rows.append((place, packed, turn, role, row.content, model_id, at, row.hash, event, proof))
     return rows
 
 
-def event_rows(commit: SessionCommit, *, deltas: bool, checks: bool) -> list[Row]:
-    """Return the rows of the deltas, or of all other events."""
-    first = row_key(commit.before.key, 0)
+def event_rows(commit: SessionCommit, *, checks: bool) -> tuple[list[Row], list[Row]]:
+    """Return the rows of the events without the deltas, and those of the deltas."""
+    first = commit.before.key << 32
     rows: list[Row] = []
+    deltas: list[Row] = []
     for event in commit.events:
-        name = event.name
-        if (name == _DELTA) is deltas:
-            sequence, turn, at, content = event.sequence, event.turn, event.at, event.content
-            ids, rest = divided(name, content)
-            # The checksum covers the whole payload, including the ids stored in their own column.
-            proof = event_sum((sequence, turn, at, name), content) if checks else 0
-            rows.append((first + sequence, turn, at, name, ids, rest, proof))
-    return rows
+        name, sequence, turn, at = event.name, event.sequence, event.turn, event.at
+        ids, rest = divided(name, event.content)
+        # The checksum covers the whole payload, including the ids stored in their own column.
+        proof = event_sum((sequence, turn, at, name), event.content) if checks else 0
+        row = first + sequence, turn, at, name, ids, rest, proof
+        (deltas if name == _DELTA else rows).append(row)
+    return rows, deltas
 
 
 def call_row(key: SessionKey, call: Call, *, checks: bool) -> Row:

@@ -22,11 +22,6 @@ UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _is_uuid: Final = re.compile(UUID).fullmatch
 
 
-def uuid_bytes(ids: str) -> bytes:
-    """Return the bytes of one or more concatenated UUIDs, 16 bytes each."""
-    return bytes.fromhex(ids.replace("-", ""))
-
-
 def pack_id(id_: str) -> bytes | str:
     """Return the stored form of an id: 16 bytes for a UUID, otherwise the id unchanged."""
     # Only the canonical lower-case format: unpacking must return the same characters.

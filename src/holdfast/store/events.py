@@ -40,7 +40,6 @@ from holdfast.store.database import (
     format_id,
     row_key,
     take_within,
-    uuid_bytes,
 )
 from holdfast.store.messages import event_checksum
 
@@ -255,7 +254,8 @@ def divided(name: str, payload: bytes) -> tuple[bytes | None, bytes]:
     found = _IDS.match(payload, start)
     if found is None:
         return None, payload[start:]
-    return uuid_bytes(b"".join(found.groups(b"")).decode()), payload[found.end() :]
+    ids = b"".join(found.groups(b"")).replace(b"-", b"").decode()
+    return bytes.fromhex(ids), payload[found.end() :]
 
 
 def joined(name: str, ids: bytes | None, rest: bytes) -> bytes:

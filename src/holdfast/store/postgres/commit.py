@@ -137,9 +137,8 @@ def rows_of(commit: SessionCommit) -> CommitRows:
     key = commit.before.key
     state = state_row(commit, checks=True)
     tables = (
-        list(message_rows(commit)),
-        list(event_rows(commit, deltas=False, checks=True)),
-        list(event_rows(commit, deltas=True, checks=True)),
+        message_rows(commit),
+        *event_rows(commit, checks=True),
         [call_row(key, each, checks=True) for each in commit.calls],
         [cost_row(key, each, checks=True) for each in commit.costs],
         [approval_row(key, each) for each in commit.approvals],

@@ -80,29 +80,24 @@ def write_commit(cursor: apsw.Cursor, commit: SessionCommit, *, checks: bool) ->
     if not cursor.connection.changes():
         raise VersionConflictError
     try:
-        _insert_rows(cursor, commit, checks=checks)
+        if commit.messages:
+            _insert_all(cursor, _MESSAGES, message_rows(commit))
+        if commit.events:
+            events, deltas = event_rows(commit, checks=checks)
+            _insert_all(cursor, _EVENTS, events)
+            if deltas:
+                _insert_all(cursor, _DELTAS, deltas)
+        for call in commit.calls:
+            cursor.execute(CALL, call_row(before.key, call, checks=checks))
+        for entry in commit.costs:
+            cursor.execute(COST, cost_row(before.key, entry, checks=checks))
+        for approval in commit.approvals:
+            cursor.execute(APPROVAL, approval_row(before.key, approval))
+        if after.title != before.title:
+            cursor.execute(NOTE, {"key": before.key, "first": 0, "last": 0})
     except apsw.ConstraintError as error:
         # An id in the commit is taken: its caller reads the session and decides.
         raise VersionConflictError from error
-
-
-def _insert_rows(cursor: apsw.Cursor, commit: SessionCommit, *, checks: bool) -> None:
-    key = commit.before.key
-    if commit.messages:
-        _insert_all(cursor, _MESSAGES, message_rows(commit))
-    if commit.events:
-        events = event_rows(commit, deltas=False, checks=checks)
-        _insert_all(cursor, _EVENTS, events)
-        if len(events) < len(commit.events):
-            _insert_all(cursor, _DELTAS, event_rows(commit, deltas=True, checks=checks))
-    for call in commit.calls:
-        cursor.execute(CALL, call_row(key, call, checks=checks))
-    for entry in commit.costs:
-        cursor.execute(COST, cost_row(key, entry, checks=checks))
-    for approval in commit.approvals:
-        cursor.execute(APPROVAL, approval_row(key, approval))
-    if commit.state.title != commit.before.title:
-        cursor.execute(NOTE, {"key": key, "first": 0, "last": 0})
 
 
 def _insert_all(cursor: apsw.Cursor, statements: Sequence[str], rows: Sequence[Row]) -> None:

@@ -147,7 +147,9 @@ class Connection:
             self.patience.is_off = False
 
     def begin(self) -> None:
-        """Begin a transaction that writes."""
+        """Begin a transaction that writes; ends one that was left open."""
+        if self.raw.in_transaction:
+            self._run("ROLLBACK")
         self._run("BEGIN IMMEDIATE")
 
     def commit(self) -> None:

@@ -224,6 +224,8 @@ class SqliteStore:
         """Return a value that changes when another process has written to the store."""
         # On the writer's connection: its data version ignores its own commits. Versions of two
         # connections are not comparable, so a reopened connection counts as a change.
+        if (now := self.version_now()) is not None:
+            return now
         with translate_errors():
             return await self._writer.look(
                 lambda connection: (self._writer.generation, connection.data_version())

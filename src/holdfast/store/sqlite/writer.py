@@ -250,7 +250,7 @@ class Writer:
         try:
             self._require_sound()
             if is_shared:
-                self._begin()
+                self.connection.begin()
         except (HoldfastError, apsw.Error) as error:
             self._fail(jobs, error)
             return
@@ -284,7 +284,7 @@ class Writer:
         try:
             # Without waiting for locks, because this may run on the event loop.
             self.connection.patience.is_off = True
-            self._begin()
+            self.connection.begin()
         except apsw.Error:
             self._undo()
             return False
@@ -323,7 +323,7 @@ class Writer:
         """Run one job in a transaction of its own; return an error of the store itself."""
         job.result = job.error = None
         try:
-            self._begin()
+            self.connection.begin()
             self._apply(job)
         except apsw.ConstraintError as error:
             self._undo()
@@ -340,12 +340,6 @@ class Writer:
         else:
             self._commit([job])
         return None
-
-    def _begin(self) -> None:
-        # A previous job may have failed to end its transaction.
-        if self.connection.raw.in_transaction:
-            self.connection.query("ROLLBACK")
-        self.connection.begin()
 
     def _commit(self, jobs: Sequence[Job]) -> None:
         """Commit the open transaction; an error of the commit fails all its jobs."""
