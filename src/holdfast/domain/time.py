@@ -6,13 +6,13 @@ from functools import lru_cache
 from typing import Final
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
+MICROSECOND: Final = timedelta(microseconds=1)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def microseconds(at: datetime) -> int:
     """Return the time as whole microseconds since the epoch."""
-    return (at - EPOCH) // _MICROSECOND
+    return (at - EPOCH) // MICROSECOND
 
 
 def instant(stamp: int) -> datetime:

@@ -102,8 +102,7 @@ class EventBuffer:
         self._is_reading = False
         self._is_behind = False
         self._failure: HoldfastError | None = None
-        is_near = head.events - after <= BRIEF_MOST
-        self.base = self.last = after if is_near else head.events
+        self.base = self.last = after if head.events - after <= BRIEF_MOST else head.events
         # The session state when the newest buffered event was written, or later.
         self.head = head
         self.readers = 0
@@ -224,7 +223,8 @@ class EventBuffer:
             self._trim()
         if self._size > GULP_BYTES:
             self._cool()
-        self._announce()
+        if self._waiters:
+            self._announce()
 
     def _trim(self) -> None:
         """Drop the oldest events beyond TAIL_BYTES; slower readers read them from the log."""

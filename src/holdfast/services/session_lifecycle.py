@@ -116,12 +116,8 @@ def is_plain_admission(state: SessionState, draft: MessageDraft, on_busy: OnBusy
         is_ready = on_busy is OnBusy.QUEUE
     else:
         is_ready = state.status is Status.IDLE or state.status is Status.PENDING
-    if not is_ready or (draft.id is not None and state.inherited):
-        return False
-    for part in draft.parts:
-        if isinstance(part, Media):
-            return False
-    return True
+    is_own = draft.id is None or not state.inherited
+    return is_ready and is_own and Media not in map(type, draft.parts)
 
 
 def add_user_message(

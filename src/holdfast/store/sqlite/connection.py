@@ -76,12 +76,12 @@ class Connection:
         self.checks_rows = not is_sealed
         self.patience = Patience()
         # One cursor for all statements, because creating one costs more than most statements.
-        self._cursor = raw.cursor()
+        self.cursor = raw.cursor()
 
     def query(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:
         """Return all rows of a statement, synchronously."""
         try:
-            return self._cursor.execute(sql, parameters).fetchall()
+            return self.cursor.execute(sql, parameters).fetchall()
         except apsw.CorruptError:
             self._forget()
             raise
@@ -91,8 +91,8 @@ class Connection:
 
     def _forget(self) -> None:
         """Replace the cursor: after a corruption error its next use raises the error again."""
-        self._cursor.close(True)
-        self._cursor = self.raw.cursor()
+        self.cursor.close(True)
+        self.cursor = self.raw.cursor()
 
     async def fetch(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:
         return self.query(sql, parameters)
@@ -112,7 +112,7 @@ class Connection:
 
     def _run(self, sql: str, parameters: Parameters = NOTHING) -> None:
         try:
-            self._cursor.execute(sql, parameters)
+            self.cursor.execute(sql, parameters)
         except apsw.CorruptError:
             self._forget()
             raise
@@ -128,11 +128,7 @@ class Connection:
         """Do nothing: a transaction that writes excludes all others."""
 
     async def append(self, commit: SessionCommit) -> None:
-        self.write(commit)
-
-    def write(self, commit: SessionCommit) -> None:
-        """Write a commit inside the current transaction, synchronously."""
-        write_commit(self._cursor, commit, checks=self.checks_rows)
+        write_commit(self.cursor, commit, checks=self.checks_rows)
 
     def pragma(self, name: str, value: str | int | None = None) -> Any:
         """Read a pragma, or set it and return SQLite's answer."""

@@ -54,7 +54,7 @@ from holdfast.store.sqlite.reader import (
     snapshot,
     threads_permitting,
 )
-from holdfast.store.sqlite.writer import Writer
+from holdfast.store.sqlite.writer import Job, Writer
 from holdfast.store.tokens import TokenRows
 from holdfast.store.waits import WaitRows
 from holdfast.zones.tables import ZoneTables
@@ -170,7 +170,7 @@ class SqliteStore:
         """Queue a commit; the future completes when it is on disk."""
         if self._is_faulty:
             raise doubtful("sessions")
-        future = self._writer.commit(commit)
+        future = self._writer.submit(Job(commit=commit))
         self._upkeep.count()
         return future
 

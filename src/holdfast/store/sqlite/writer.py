@@ -19,6 +19,7 @@ import apsw
 
 from holdfast.domain.commits import SessionCommit
 from holdfast.domain.errors import Code, HoldfastError, Internal, Unavailable
+from holdfast.store.sqlite.commit import write_commit
 from holdfast.store.sqlite.connection import (
     Connection,
     drive,
@@ -93,17 +94,13 @@ class Writer:
         self._thread = threading.Thread(target=self._serve, name="holdfast-writer", daemon=True)
         self._thread.start()
 
-    def commit(self, commit: SessionCommit) -> asyncio.Future[None]:
-        """Queue a commit; the future completes when it is on disk."""
-        return self._submit(Job(commit=commit))
-
     async def run(self, work: Work, *, is_urgent: bool = False, is_brief: bool = False) -> Any:
         """Run work in a transaction; return its result after the commit is durable."""
-        return await self._submit(Job(work=work, is_urgent=is_urgent, is_brief=is_brief))
+        return await self.submit(Job(work=work, is_urgent=is_urgent, is_brief=is_brief))
 
     async def look(self, look: Callable[[Connection], T]) -> T:
         """Use the connection between two transactions, without taking the write lock."""
-        return cast("T", await self._submit(Job(look=look)))
+        return cast("T", await self.submit(Job(look=look)))
 
     def borrow(self) -> Connection | None:
         """Return the connection for use on this thread, or `None` if it is busy or unsound.
@@ -130,7 +127,8 @@ class Writer:
             await asyncio.sleep(0)
             await asyncio.sleep(_NEWEST / 100)
 
-    def _submit(self, job: Job) -> asyncio.Future[Any]:
+    def submit(self, job: Job) -> asyncio.Future[Any]:
+        """Queue a job; the future completes when what it writes is on disk."""
         with self._lock:
             if self._is_closed:
                 raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
@@ -306,16 +304,17 @@ class Writer:
 
     def _apply(self, job: Job) -> None:
         """Write the rows of one job; an error without changed rows is the job's own."""
-        before = self.connection.raw.total_changes()
+        connection = self.connection
+        before = connection.raw.total_changes()
         try:
             if job.commit is not None:
-                self.connection.write(job.commit)
+                write_commit(connection.cursor, job.commit, checks=connection.checks_rows)
             else:
                 job.result = drive(job.work())  # type: ignore[misc]
         except (apsw.Error, MemoryError):
             raise
         except BaseException as error:
-            if self.connection.raw.total_changes() != before:
+            if connection.raw.total_changes() != before:
                 raise _SpoiledError from error
             job.error = error
 
