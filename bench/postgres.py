@@ -17,6 +17,7 @@ from bench.bare_postgres import raw_appends, raw_table, raw_turns_at_once
 from bench.figures import Figure, at_least, below, measures, middle
 from bench.turns import TOOL_TURN, UNCAPPED, played
 from holdfast import RunScope, open_holdfast
+from holdfast.cli.command import run_on_loop
 from holdfast.config import Config, load
 from tests.postgres import Server, find_server
 
@@ -53,7 +54,7 @@ def served() -> Iterator[str | None]:
 
 def _on_server(measure: Measured, folder: Path) -> dict[str, Figure]:
     with served() as url:
-        return {} if url is None else asyncio.run(measure(folder, url))
+        return {} if url is None else run_on_loop(measure(folder, url))
 
 
 @measures("pg_append_1", "pg_append_100")
