@@ -321,9 +321,9 @@ def claim_text(content: bytes) -> str:
 
 
 # Number of commits between two checks; a check costs as much as a small read.
-EVERY: Final = 64
+EVERY: Final = 256
 # Backlog that a search may scan itself, which takes a few milliseconds.
-WAITING_MOST: Final = Backlog(256, 1 << 20)
+WAITING_MOST: Final = Backlog(1_024, 1 << 20)
 # Smaller batches, because removal is slower: it searches for each word.
 BURIED_TOGETHER: Final = 32
 BURIAL_SECONDS: Final = 1.0
