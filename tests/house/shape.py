@@ -35,7 +35,7 @@ def measure(source: tuple[Module, ...]) -> dict[str, float]:
         "folders with too many modules": len(crowded_folders(source)),
         "share of modules with one importer": share_of(lone_modules(source), source),
         "class names defined twice": len(ambiguous_classes(source)),
-        "dialect words in the source": sum(dialect(each.text for each in source).values()),
+        "dialect words in the source": sum(words_in(source).values()),
         "dialect words in the docs": sum(dialect(prose()).values()),
     }
 
@@ -75,12 +75,17 @@ def ambiguous_classes(source: Iterable[Module]) -> dict[str, list[str]]:
     return {name: where for name, where in homes.items() if len(where) > 1}
 
 
-def dialect(texts: Iterable[str]) -> Counter[str]:
-    """Return how often each word of the dialect occurs."""
+def dialect(texts: Iterable[str], *, letter: str = r"\w") -> Counter[str]:
+    """Return how often each word of the dialect occurs, not next to a `letter`."""
     listed = (Path(__file__).parent / "words.txt").read_text("utf-8").splitlines()
     words = "|".join(each for each in listed if each and not each.startswith("#"))
-    pattern = re.compile(rf"\b(?:{words})\b", re.IGNORECASE)
+    pattern = re.compile(rf"(?<!{letter})(?:{words})(?!{letter})", re.IGNORECASE)
     return Counter(found.lower() for text in texts for found in pattern.findall(text))
+
+
+def words_in(source: Iterable[Module]) -> Counter[str]:
+    """Return how often each word of the dialect occurs in the source, parts of names included."""
+    return dialect((each.text for each in source), letter="[A-Za-z]")
 
 
 def prose() -> Iterator[str]:
@@ -145,7 +150,7 @@ def print_shape() -> None:
     print("crowded:", crowded_folders(source))
     print("one importer:", ", ".join(lone_modules(source)))
     print("several meanings:", ", ".join(sorted(ambiguous_classes(source))))
-    print("dialect:", dict(dialect(each.text for each in source).most_common(12)))
+    print("dialect:", dict(words_in(source).most_common(12)))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from holdfast.search.documents import ADD, MATCHING
 from holdfast.store.postgres import connect
 from holdfast.store.postgres import writer as postgre_writer
 from holdfast.store.postgres.connect import Link
-from holdfast.store.postgres.listen import PostgresNews
+from holdfast.store.postgres.listen import ChangeListener
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.change_watch import StoreDoorbell
 from tests.builders import SESSION_ID, a_head, a_session, an_agent, an_id
@@ -399,7 +399,7 @@ async def test_a_read_that_is_given_up_or_refused_is_followed_by_others(
 async def test_of_many_sessions_it_is_told_that_it_may_be_any(
     stores: tuple[PostgresStore, PostgresStore], databases: Databases
 ) -> None:
-    news = PostgresNews(Link(databases.server.url("usual")))
+    news = ChangeListener(Link(databases.server.url("usual")))
     channel, told = news.word(set(range(301)))
     before = await stores[0].version()
 

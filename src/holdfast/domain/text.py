@@ -78,11 +78,12 @@ def require_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
 
 
 # Control characters, and characters that reorder, join or hide text (Trojan Source).
-_UNSEEN: Final = re.compile(
-    "[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+_INVISIBLE: Final = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\ud800-\udfff]"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\ud800-\udfff"
 )
+_UNSEEN: Final = re.compile(f"[\t{_INVISIBLE}]")
 
 
 def visible(text: str) -> str:
@@ -144,10 +145,7 @@ _HIDDEN: Final = re.compile(
     "|(?<![^\x00-\u024f\u2000-\u206f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\u024f\u2000-\u206f])"
 )
 # Also zero-width characters: they could make two different texts look the same.
-_UNPRINTED: Final = re.compile(
-    f"{_CONTROL.pattern}|[\xad\u034f\u115f\u1160\u180b-\u180f\u200b-\u200d\u2028\u2029\u2060-\u2065"
-    "\u206a-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff\ud800-\udfff]"
-)
+_UNPRINTED: Final = re.compile(f"[{_INVISIBLE}]")
 
 
 # Against terminal escape injection. Storage and `--json` have every character; only text shown to

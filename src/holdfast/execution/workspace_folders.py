@@ -25,7 +25,7 @@ _COPY: Final = ".copy"
 
 
 class WorkspaceFolders:
-    """Implements the `Folders` port: private folders of sessions."""
+    """Implements `FolderProvider`: private folders of sessions."""
 
     def __init__(self, home: Path) -> None:
         self._root = home / "workspaces"

@@ -1,7 +1,7 @@
 """The ASGI application: dispatches requests to routes, sends responses, builds the route table.
 
-Sockets and HTTP parsing are `server.py` and `protocol.py`; each route's work is in `v1/` and
-`api/`.
+Sockets and HTTP parsing are `server.py` and `protocol.py`; each route's work is in `v1/`,
+`repo_sessions.py` (for `/api`) and `system_routes.py`.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Routes as data: a row describes a route completely; the table finds a route by its path.
 
-The rows are in `v1/`, `api/` and `system_routes.py`.
+The rows are in `v1/`, `repo_sessions.py` and `system_routes.py`.
 """
 
 import inspect

@@ -1,4 +1,4 @@
-"""RecordedEntries entries of a loop's turn, and how a loop that runs again is matched with them.
+"""Recorded entries of a loop's turn, and how a loop that runs again is matched with them.
 
 An entry is a call or a step. Its position is the path of its branch and its number there; a loop
 that runs again must ask for the same entries at the same positions.

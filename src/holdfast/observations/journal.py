@@ -94,7 +94,7 @@ def claim_of(journal: JournalView, horizon: AsOf = EVERYTHING) -> JournalClaim |
 
 
 # A result's row, the result, and its name in observations.
-_Told = tuple[Message, ToolResult, str]
+_CallResult = tuple[Message, ToolResult, str]
 
 
 def _own(journal: JournalView) -> Iterator[Message]:
@@ -104,7 +104,7 @@ def _own(journal: JournalView) -> Iterator[Message]:
     return (row for row in journal.messages if row.sequence > inherited)
 
 
-def _results(rows: Iterable[Message], calls: Sequence[Call]) -> list[_Told]:
+def _results(rows: Iterable[Message], calls: Sequence[Call]) -> list[_CallResult]:
     settled = {call.id: call for call in calls if call.state is CallState.SETTLED}
     notices = [
         part.text
@@ -142,7 +142,9 @@ def _action(row: Message, part: ToolResult, result: str) -> dict[str, Any]:
     }
 
 
-def _checkpoints(rows: Iterable[Message], results: Iterable[_Told]) -> Iterator[dict[str, Any]]:
+def _checkpoints(
+    rows: Iterable[Message], results: Iterable[_CallResult]
+) -> Iterator[dict[str, Any]]:
     reached = {part.call_id for _, part, result in results if result == "success"}
     for row in rows:
         for part in row.parts:

@@ -111,7 +111,7 @@ def _joined(text: str, marks: Iterable[str]) -> str:
 
 
 MATCHING = """
--- The documents of a stretch that hold all the words.
+-- Documents of a range that contain all words.
 SELECT rowid
   FROM search_index
  WHERE search_index MATCH :expression
@@ -120,36 +120,36 @@ SELECT rowid
  LIMIT :limit
 """
 ADD = """
--- A new document.
+-- Insert a document.
 INSERT INTO search_index (rowid, words)
 VALUES (:document, :words)
 """
 TAKE_OUT = """
--- A document that is gone, with the very words it was added with.
+-- Delete a document; FTS needs the words it was added with.
 INSERT INTO search_index (search_index, rowid, words)
 VALUES ('delete', :document, :words)
 """
 IS_THOROUGH = """
--- Whether the index forgets words at once.
+-- Whether secure-delete is on: deleted words leave the index at once.
 SELECT 1
   FROM search_index_config
  WHERE k = 'secure-delete'
    AND v = 1
 """
 BE_THOROUGH = """
--- From now on a word that is taken out is gone, and not only marked.
+-- Turn on secure-delete: deleted words are removed and not only marked.
 INSERT INTO search_index (search_index, rank)
 VALUES ('secure-delete', 1)
 """
 TAIL = """
--- What is not in the index yet.
+-- Ranges that are not in the index yet.
 SELECT key, first, last
   FROM search_tail
  ORDER BY key, first
  LIMIT :limit
 """
 OWN_TAIL = """
--- What is not in the index yet, of one owner.
+-- Ranges of one owner that are not in the index yet.
 SELECT t.key, t.first, t.last
   FROM search_tail t
   JOIN sessions s ON s.key = t.key
@@ -161,37 +161,37 @@ SELECT t.key, t.first, t.last
  WHERE e.owner = :owner
 """
 TAIL_OF = """
--- What is not in the index yet, of one session.
+-- Ranges of one session that are not in the index yet.
 SELECT first, last
   FROM search_tail
  WHERE key = :key
 """
 NOTE = """
--- A stretch that has to be put into the index.
+-- Add a range to the backlog.
 INSERT INTO search_tail (key, first, last)
 VALUES (:key, :first, :last)
     ON CONFLICT DO NOTHING
 """
 MOVE = """
--- A stretch of which a part is in the index now.
+-- Shorten a range of the backlog.
 UPDATE search_tail
    SET first = :next
  WHERE key = :key
    AND first = :first
 """
 DONE = """
--- A stretch that is in the index now.
+-- Remove a range from the backlog.
 DELETE FROM search_tail
  WHERE key = :key
    AND first = :first
 """
 FORGET_TAIL = """
--- A session that is gone lacks nothing.
+-- Remove a deleted session from the backlog.
 DELETE FROM search_tail
  WHERE key = :key
 """
 BACKLOG = """
--- How much is not in the index yet.
+-- Number and size of the documents in the backlog.
 SELECT count(*), coalesce(sum(size), 0)
   FROM (SELECT length(m.parts) AS size
           FROM search_tail t
@@ -206,20 +206,20 @@ SELECT count(*), coalesce(sum(size), 0)
         SELECT 0 FROM search_tail WHERE first = 0) waiting
 """
 ORIGIN = """
--- Whose session it is, its title, and since when.
+-- Owner, agent, repository, title and creation time of a session.
 SELECT owner, agent_id, repo_id, title, created_at
   FROM sessions
  WHERE key = :key
 """
 ORIGINS = """
--- Whose sessions they are, and the number of the last message of each.
+-- Owner, agent, repository and last message number of several sessions.
 SELECT key, messages, owner, agent_id, repo_id
   FROM sessions
  WHERE key IN (SELECT value FROM json_each(:keys))
  ORDER BY key
 """
 ALL_ROWS = """
--- Messages of several stretches as they are stored, one stretch after another.
+-- Stored messages of several ranges, range by range.
 SELECT t.key, m.sequence, m.role, m.created_at, m.parts
   FROM json_each(:stretches) t
  CROSS JOIN messages m
@@ -231,7 +231,7 @@ SELECT t.key, m.sequence, m.role, m.created_at, m.parts
 TO_SIZES = ("m.role, m.created_at, m.parts", "coalesce(length(m.parts), 0)")
 SIZES = ALL_ROWS.replace(*TO_SIZES)
 ROWS = """
--- Messages of a stretch as they are stored.
+-- Stored messages of a range.
 SELECT sequence, role, created_at, parts
   FROM messages
  WHERE key BETWEEN CAST(:key AS BIGINT) << 32 | :first AND CAST(:key AS BIGINT) << 32 | :last
@@ -239,13 +239,13 @@ SELECT sequence, role, created_at, parts
  LIMIT :limit
 """
 CLAIMED = """
--- An entity, to lock it.
+-- Lock an entity.
 SELECT 1
   FROM entities
  WHERE key = :key
 """
 CLAIMS = """
--- Claims of a stretch as they are stored.
+-- Stored observations of a range.
 SELECT o.ordinal, e.owner, o.created_ms, o.content
   FROM observations o
   JOIN entities e ON e.key = o.entity_key
@@ -255,7 +255,7 @@ SELECT o.ordinal, e.owner, o.created_ms, o.content
  LIMIT :limit
 """
 SAID_FIRST = """
--- Which message of a stretch was the first that a person said.
+-- The first user message of a range.
 SELECT sequence
   FROM messages
  WHERE key BETWEEN CAST(:key AS BIGINT) << 32 | :first AND CAST(:key AS BIGINT) << 32 | :last
@@ -264,36 +264,36 @@ SELECT sequence
  LIMIT 1
 """
 TITLE = """
--- What the index holds of a title.
+-- The indexed title of a session.
 SELECT title
   FROM search_titles
  WHERE session_key = :key
 """
 KEEP_TITLE = """
--- What the index holds of a title from now on.
+-- Insert or replace the indexed title of a session.
 INSERT INTO search_titles (session_key, title)
 VALUES (:key, :title)
     ON CONFLICT (session_key) DO UPDATE SET title = excluded.title
 """
 FORGET_TITLE = """
--- The index holds no title of that session.
+-- Delete the indexed title of a session.
 DELETE FROM search_titles
  WHERE session_key = :key
 """
 DIG = """
--- Words of a removed document that are still in the index.
+-- Record a removed document whose words are still in the index.
 INSERT INTO search_graves (document, words)
 VALUES (:document, :words)
     ON CONFLICT (document) DO UPDATE SET words = excluded.words
 """
 GRAVES = """
--- Removed documents whose words are still in the index, taken out of their list.
+-- Take removed documents whose words are still in the index.
 DELETE FROM search_graves
  WHERE document IN (SELECT document FROM search_graves ORDER BY document LIMIT :limit)
 RETURNING document, words
 """
 SUM = """
--- How many words the index holds, and a sum over all of them.
+-- Number of words in the index, and a checksum of all of them.
 SELECT count(*), coalesce(sum(crc32(term) * (doc % 65521 + 65521) % 4294967291), 0)
   FROM search_words
 """
@@ -316,7 +316,7 @@ SELECT -entity_key, min(ordinal) FROM observations GROUP BY entity_key
 """,
 )
 NAMED = """
--- The entities of an owner that are called like a session.
+-- Entities of an owner with the name of a session.
 SELECT key
   FROM entities
  WHERE owner = :owner

@@ -174,7 +174,7 @@ Span = tuple[int, int]
 
 
 class SearchTables:
-    """Implements the search port over the store."""
+    """The index, its backlog, and what is to be removed from it."""
 
     def __init__(self, database: Database) -> None:
         self._db = database

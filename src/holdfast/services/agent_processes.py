@@ -245,7 +245,7 @@ class SessionProcessSlot:
         key: SessionKey,
         ground: WorkspaceResolver,
     ) -> None:
-        self._berths = agent_processes
+        self._processes = agent_processes
         self._session = session
         self._key = key
         self._ground = ground
@@ -266,7 +266,7 @@ class SessionProcessSlot:
         async def read(tx: Tx) -> Any:
             return await find_repo(tx, self._session.owner, self._session.repo_id or "")
 
-        repo = await self._berths.store.read(read)
+        repo = await self._processes.store.read(read)
         # In a thread, because a repository may be on a slow disk.
         return str(await asyncio.to_thread(self._ground.repos.require_inside, repo, "start"))
 
@@ -292,12 +292,12 @@ class SessionProcessSlot:
 
     async def known(self) -> ProcessRecord:
         """Return the stored record of the session's process."""
-        return await self._berths.known(self._key)
+        return await self._processes.known(self._key)
 
     async def keep(self, process_record: ProcessRecord, *, is_activity: bool = False) -> None:
         """Store a new record of the session's process."""
         try:
-            await self._berths.keep(self._key, process_record, is_activity=is_activity)
+            await self._processes.keep(self._key, process_record, is_activity=is_activity)
         except NotFound:
             # The session was deleted meanwhile, together with its process record.
             if process_record.state in ALIVE:

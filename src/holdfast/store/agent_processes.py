@@ -10,7 +10,7 @@ from holdfast.domain.ids import SessionKey
 from holdfast.store.database import Database, Row, checksum, encode, locked, require_sound, sound
 
 SAVE = """
--- A session's program as it stands now.
+-- Insert or replace the agent process of a session.
 INSERT INTO programs (session_key, state, body, checksum)
 VALUES (:session_key, :state, :body, :checksum)
 ON CONFLICT (session_key)
@@ -18,14 +18,14 @@ DO UPDATE SET state = excluded.state, body = excluded.body, checksum = excluded.
 """
 
 GET = """
--- The program of a session.
+-- The agent process of a session.
 SELECT session_key, body, checksum
   FROM programs
  WHERE session_key = :session_key
 """
 
 ALIVE = """
--- Programs that were started and are not known to have ended.
+-- Agent processes that were started and have not ended, as far as is known.
 SELECT session_key, body, checksum
   FROM programs
  WHERE state IN ('starting', 'ready', 'busy')

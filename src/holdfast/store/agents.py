@@ -18,13 +18,13 @@ from holdfast.store.database import (
 )
 
 ADD = """
--- A new agent; the body holds all of it, the columns what is searched.
+-- Insert an agent: the body has all fields, the columns those that are searched.
 INSERT INTO agents (id, owner, slug, name, status, created_at, body, checksum, digest)
 VALUES (:id, :owner, :slug, :name, :status, :created_at, :body, :checksum, :digest)
 """
 
 DIGEST = """
--- The request that made an agent.
+-- Digest of the request that created an agent.
 SELECT digest
   FROM agents
  WHERE owner = :owner
@@ -32,7 +32,7 @@ SELECT digest
 """
 
 IS_USED = """
--- Whether a session was opened with an agent.
+-- Whether an agent has sessions.
 SELECT 1
   FROM sessions
  WHERE agent_id = :id
@@ -41,14 +41,14 @@ SELECT 1
 """
 
 REMOVE = """
--- An agent goes; sessions that keep a snapshot of it would be in the way.
+-- Delete an agent; fails if it has sessions.
 DELETE FROM agents
  WHERE owner = :owner
    AND id = :id
 """
 
 SAVE = """
--- An agent as it is now.
+-- Update an agent.
 UPDATE agents
    SET slug = :slug, name = :name, status = :status, body = :body, checksum = :checksum
  WHERE owner = :owner

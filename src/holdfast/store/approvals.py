@@ -17,7 +17,7 @@ from holdfast.store.database import (
 )
 
 BY_ID = """
--- One question of a session.
+-- One approval of a session.
 SELECT body, checksum
   FROM approvals
  WHERE id = :id
@@ -34,7 +34,7 @@ SELECT body, checksum
 """
 
 ABOUT = """
--- The newest question about the very same thing; a denial holds for its call whatever it would do.
+-- The newest approval of the same digest; a denial holds for its call with any digest.
 SELECT body, checksum
   FROM approvals
  WHERE session_key = :session_key
@@ -45,7 +45,7 @@ SELECT body, checksum
 """
 
 IS_REMEMBERED = """
--- Whether such calls were allowed for the whole session.
+-- Whether an approval covers such calls for the whole session.
 SELECT 1
   FROM approvals
  WHERE session_key = :session_key
@@ -55,7 +55,7 @@ SELECT 1
 """
 
 PAGE = """
--- Questions of an owner, oldest first.
+-- Approvals of an owner, oldest first.
 SELECT w.body, w.checksum, w.id
   FROM approvals w
   JOIN sessions s ON s.key = w.session_key

@@ -80,7 +80,7 @@ SELECT w.id, w.turn, w.sequence, w.name, w.arguments, w.state, w.effect, w.idemp
  LIMIT :limit
 """
 RETRIED = """
--- The newest call of a key that was settled by being run again.
+-- The newest call with a key that was settled by a retry.
 SELECT id, turn, sequence, name, arguments, state, effect, idempotency_key, settlement,
        result_sequence, started_at, ended_at, checksum
   FROM calls

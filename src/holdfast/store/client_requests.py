@@ -10,7 +10,7 @@ from holdfast.domain.ids import CallId, Owner, SessionKey
 from holdfast.store.database import Database, Row, checksum, encode, require_sound
 
 SAVE = """
--- A request to a client, or what came of it.
+-- Insert or replace a request to a client, or its outcome.
 INSERT INTO client_requests (session_key, call_id, body, checksum)
 VALUES (:session_key, :call_id, :body, :checksum)
 ON CONFLICT (session_key, call_id)

@@ -17,7 +17,7 @@ from holdfast.store.database import (
 )
 
 OF_TURN = """
--- The ledger of a turn.
+-- Ledger entries of a turn.
 SELECT request_id, turn, model_id, input, output, cache_read, cache_write, reasoning, microcents,
        priced, at, checksum
   FROM costs
@@ -27,7 +27,7 @@ SELECT request_id, turn, model_id, input, output, cache_read, cache_write, reaso
 """
 
 OF_SESSION = """
--- The ledger of a session.
+-- Ledger entries of a session.
 SELECT request_id, turn, model_id, input, output, cache_read, cache_write, reasoning, microcents,
        priced, at, checksum
   FROM costs
@@ -36,7 +36,7 @@ SELECT request_id, turn, model_id, input, output, cache_read, cache_write, reaso
 """
 
 NEWEST = """
--- The last entry of the session's newest turn; what was spent aside belongs to no turn.
+-- The last entry of the session's newest turn; requests outside a turn have none.
 SELECT request_id, turn, model_id, input, output, cache_read, cache_write, reasoning, microcents,
        priced, at, checksum
   FROM costs
@@ -48,7 +48,7 @@ SELECT request_id, turn, model_id, input, output, cache_read, cache_write, reaso
 """
 
 ENGAGED = """
--- In how many turns a provider was asked.
+-- Number of turns with a model request.
 SELECT count(DISTINCT turn)
   FROM costs
  WHERE session_key = :session_key

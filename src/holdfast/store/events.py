@@ -104,7 +104,7 @@ def message_event_at(row: Row, head: SessionState) -> int:
 
 
 OUTDATED = """
--- Sessions whose first events are old, and where the last of their old turns ended.
+-- Sessions with events past their retention, and the last event of their last expired turn.
 SELECT s.key, (SELECT max(e.sequence)
                  FROM events e
                 WHERE e.key BETWEEN s.key << 32 AND s.key << 32 | 4294967295
@@ -122,7 +122,7 @@ SELECT s.key, (SELECT max(e.sequence)
  LIMIT :limit
 """
 MARK = """
--- How far a log is forgotten; never less far than before.
+-- Retention watermark of a log; it never decreases.
 INSERT INTO forgotten (session_key, through, checksum)
 VALUES (:session_key, :through, :checksum)
     ON CONFLICT (session_key) DO UPDATE
@@ -130,7 +130,7 @@ VALUES (:session_key, :through, :checksum)
  WHERE excluded.through > forgotten.through
 """
 REMOVE = """
--- The oldest events up to a number, in batches; messages are events of their own and stay.
+-- Delete the oldest events up to a number, in batches; messages are stored elsewhere and stay.
 DELETE FROM events
  WHERE key IN (SELECT key
                  FROM events
@@ -141,7 +141,7 @@ RETURNING 1
 """
 REMOVE_DELTAS = REMOVE.replace("FROM events", "FROM deltas")
 THROUGH = """
--- How far a log is forgotten.
+-- Retention watermark of a log.
 SELECT through, checksum
   FROM forgotten
  WHERE session_key = :session_key
@@ -222,7 +222,7 @@ SELECT name, turn, ids, key
  LIMIT 1
 """
 PRUNE = """
--- Deltas of turns that have ended some time ago: their messages hold the text.
+-- Delete the deltas of turns that ended some time ago: their messages have the text.
 DELETE FROM deltas
  WHERE key IN (SELECT d.key
                  FROM deltas d

@@ -10,14 +10,14 @@ from holdfast.domain.turns import HeldTurn
 from holdfast.store.database import Database, checksum, encode, require_sound
 
 SAVE = """
--- The turn of a session that a program holds from now on.
+-- Insert or replace the turn of a session that an application holds.
 INSERT INTO held_turns (session_key, turn, body, checksum)
 VALUES (:session_key, :turn, :body, :checksum)
 ON CONFLICT (session_key)
 DO UPDATE SET turn = excluded.turn, body = excluded.body, checksum = excluded.checksum
 """
 OF = """
--- A turn of a session, if a program holds it.
+-- The turn of a session that an application holds.
 SELECT body, checksum
   FROM held_turns
  WHERE session_key = :session_key

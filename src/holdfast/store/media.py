@@ -7,21 +7,21 @@ from holdfast.domain.messages import media_hash
 from holdfast.store.database import Database, corrupt
 
 KEEP = """
--- A content; one that is there already stays as it is.
+-- Insert a content, unless it is stored already.
 INSERT INTO media (hash, content)
 VALUES (:hash, :content)
 ON CONFLICT DO NOTHING
 """
 
 USE = """
--- A session holds a content.
+-- Let a session refer to a content.
 INSERT INTO media_uses (session_key, hash, mime_type)
 VALUES (:session_key, :hash, :mime_type)
 ON CONFLICT DO NOTHING
 """
 
 WHOLE = """
--- A content that the session holds.
+-- A content that a session refers to.
 SELECT m.content
   FROM media_uses u
   JOIN media m ON m.hash = u.hash
@@ -30,7 +30,7 @@ SELECT m.content
 """
 
 SIZE = """
--- How many bytes a content has that the session holds.
+-- Size of a content that a session refers to.
 SELECT length(m.content)
   FROM media_uses u
   JOIN media m ON m.hash = u.hash

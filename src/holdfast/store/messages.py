@@ -45,7 +45,7 @@ SELECT hash
 """
 
 NUMBER_OF = """
--- The number of a row by its id, read from the rows themselves.
+-- The number of a row by its id, without the index.
 SELECT sequence
   FROM messages NOT INDEXED
  WHERE session_key = :session_key
@@ -53,7 +53,7 @@ SELECT sequence
 """
 
 OLDEST = """
--- Rows of a stretch from its beginning.
+-- Rows of a range, oldest first.
 SELECT sequence, id, turn, role, parts, model_id, created_at, hash
   FROM messages
  WHERE key BETWEEN :first AND :last
@@ -62,7 +62,7 @@ SELECT sequence, id, turn, role, parts, model_id, created_at, hash
 """
 
 NEWEST = """
--- Rows of a stretch from its end.
+-- Rows of a range, newest first.
 SELECT sequence, id, turn, role, parts, model_id, created_at, hash
   FROM messages
  WHERE key BETWEEN :first AND :last
@@ -71,7 +71,7 @@ SELECT sequence, id, turn, role, parts, model_id, created_at, hash
 """
 
 OLDEST_SIZES = """
--- How large rows of a stretch are, from its beginning; their contents are not read.
+-- Sizes of rows of a range, oldest first, without reading their contents.
 SELECT length(parts)
   FROM messages
  WHERE key BETWEEN :first AND :last
@@ -80,7 +80,7 @@ SELECT length(parts)
 """
 
 NEWEST_SIZES = """
--- How large rows of a stretch are, from its end; their contents are not read.
+-- Sizes of rows of a range, newest first, without reading their contents.
 SELECT length(parts)
   FROM messages
  WHERE key BETWEEN :first AND :last
@@ -89,7 +89,7 @@ SELECT length(parts)
 """
 
 ANCHOR = """
--- The hash that the first row of a fork chains to; its parent may have inherited that row itself.
+-- The hash that the first row of a fork links to; its parent may have inherited that row.
 WITH RECURSIVE line (key, sequence, depth) AS (
     SELECT forked_key, forked_at, 0
       FROM sessions
@@ -107,7 +107,7 @@ SELECT p.hash
 """
 
 DEEDS = """
--- The rows of a session that tell what it did, each with the hash of the row before it.
+-- Results, notices and checkpoint calls of a session, each with the hash of the row before it.
 SELECT m.sequence, m.id, m.turn, m.role, m.parts, m.model_id, m.created_at, m.hash,
        (SELECT p.hash
           FROM messages p

@@ -15,14 +15,14 @@ from holdfast.store.database import (
 )
 
 ADD = """
--- A model; one that is known stays as it is.
+-- Insert a model, unless it is known.
 INSERT INTO models (id, provider, name, body, checksum)
 VALUES (:id, :provider, :name, :body, :checksum)
 ON CONFLICT DO NOTHING
 """
 
 SAVE = """
--- A model as described by a user.
+-- Insert or replace a model that a user described.
 INSERT INTO models (id, provider, name, body, checksum)
 VALUES (:id, :provider, :name, :body, :checksum)
 ON CONFLICT (id) DO UPDATE SET body = excluded.body, checksum = excluded.checksum

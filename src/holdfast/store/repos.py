@@ -6,7 +6,7 @@ from holdfast.domain.time import instant, microseconds
 from holdfast.store.database import Database, Row, checksum, encode, require_sound
 
 ADD = """
--- A registered repository.
+-- Insert a repository.
 INSERT INTO repos (id, owner, name, path, created_at, checksum)
 VALUES (:id, :owner, :name, :path, :created_at, :checksum)
 """
@@ -36,7 +36,7 @@ SELECT id, owner, name, path, created_at, checksum
 """
 
 IS_USED = """
--- Whether a session is bound to the repository.
+-- Whether a repository has sessions.
 SELECT 1
   FROM sessions
  WHERE repo_id = :id
@@ -44,7 +44,7 @@ SELECT 1
 """
 
 REMOVE = """
--- A repository is forgotten; its files stay.
+-- Delete a repository; its files stay.
 DELETE FROM repos
  WHERE id = :id
 """

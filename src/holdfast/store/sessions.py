@@ -43,8 +43,8 @@ _SESSION: Final = f"""
   LEFT JOIN programs g ON g.session_key = s.key
 """.strip()
 ADD = """
--- A new notebook, with a key that no other has or had; a fork keeps a pointer to the row it leaves
--- its parent at.
+-- Insert a session. Keys are never reused; a fork stores the session and the row that it was forked
+-- at.
 INSERT INTO sessions (key, id, owner, agent_id, repo_id, forked_key, forked_at, title, status,
                       last_stop, reason, turn, settled, messages, events, began, chain, holder,
                       until, epoch, tokens_in, tokens_out, microcents, requests, created_at,
@@ -61,24 +61,24 @@ VALUES ((SELECT coalesce(max(used.key), 0) + 1
 RETURNING key
 """
 ADD_OPENING = """
--- What is frozen when a session opens.
+-- Insert the settings of a session, which are frozen when it opens.
 INSERT INTO openings (session_key, digest, body, checksum)
 VALUES (:session_key, :digest, :body, :checksum)
 """
 BY_ROW = """
--- How many sessions an owner has, by the rows themselves.
+-- Number of an owner's sessions, counted in the table.
 SELECT count(*)
   FROM sessions NOT INDEXED
  WHERE owner = :owner
 """
 BY_INDEX = """
--- How many sessions an owner has, by the index that listings use.
+-- Number of an owner's sessions, counted in the index that listings use.
 SELECT count(*)
   FROM sessions INDEXED BY sessions_by_time
  WHERE owner = :owner
 """
 DIGEST = """
--- The request that opened a session.
+-- Digest of the request that opened a session.
 SELECT o.digest
   FROM openings o
   JOIN sessions s ON s.key = o.session_key
@@ -99,7 +99,7 @@ SELECT {_HEAD}
  WHERE s.key = :key
 """  # noqa: S608 — the columns are a constant of this file
 BEGINNING = """
--- Sessions whose ids begin so; no id holds a letter behind f.
+-- Sessions whose ids start with a prefix; ids contain no letter after f.
 SELECT id
   FROM sessions
  WHERE owner = :owner
@@ -109,18 +109,18 @@ SELECT id
  LIMIT :limit
 """
 GET = f"""
--- One session, whole.
+-- One session with its settings and its agent process.
 SELECT {_SESSION}
  WHERE s.owner = :owner
    AND s.id = :id
 """
 GET_BY_KEY = f"""
--- One whole session of any owner.
+-- The same for any owner.
 SELECT {_SESSION}
  WHERE s.key = :key
 """
 PATCH = """
--- What the owner may change; the title is in the row that changes anyway.
+-- Update the settings that an owner may change; the title is in the session row.
 UPDATE openings
    SET body = :body, checksum = :checksum
  WHERE session_key = :key
@@ -141,14 +141,14 @@ SELECT key, id, messages, forked_at
  ORDER BY depth
 """
 FORKS = f"""
--- The sessions that point into this one.
+-- Forks of a session.
 SELECT {_HEAD}
   FROM sessions s
  WHERE s.forked_key = :key
  ORDER BY s.created_at, s.id
 """  # noqa: S608 — the columns are a constant of this file
 EXTEND = """
--- All leases of a process, extended in one statement, except those of paused turns.
+-- Extend all leases of a process, except those of paused turns.
 UPDATE sessions
    SET until = :until
  WHERE holder = :holder
@@ -165,7 +165,7 @@ SELECT {_HEAD}
  ORDER BY s.key
 """  # noqa: S608 — the columns are a constant of this file
 RUNNING = f"""
--- An owner's sessions whose turn is run by a process, or was when it ended.
+-- An owner's sessions with a lease, whose process may have ended.
 SELECT {_HEAD}
   FROM sessions s
  WHERE s.turn > s.settled
@@ -174,7 +174,7 @@ SELECT {_HEAD}
    AND s.owner = :owner
 """  # noqa: S608 — the columns are a constant of this file
 SLOTS = """
--- Open sessions whose agent is a program of its own; such a one always works in a repository.
+-- Open sessions of ACP agents, which always have a repository.
 SELECT count(*)
   FROM sessions s
   JOIN openings o ON o.session_key = s.key
@@ -184,7 +184,7 @@ SELECT count(*)
             THEN json_extract(CAST(o.body AS TEXT), '$.agent.runtime.type') END = 'acp'
 """
 IDLE = f"""
--- Open sessions bound to a repository in which nothing happened for some time.
+-- Open sessions with a repository that have been idle for some time.
 SELECT {_HEAD}
   FROM sessions s
  WHERE s.repo_id IS NOT NULL
@@ -193,14 +193,14 @@ SELECT {_HEAD}
  ORDER BY s.key
 """  # noqa: S608 — the columns are a constant of this file
 INHERIT = """
--- Rows of an ancestor, written again as the fork's own; the chain does not know whose row it is.
+-- Copy rows of an ancestor into its fork; the hash chain does not cover the session of a row.
 INSERT INTO messages (key, id, turn, role, parts, model_id, created_at, hash, event, event_checksum)
 SELECT :start + sequence, id, turn, role, parts, model_id, created_at, hash, 0, 0
   FROM messages
  WHERE key BETWEEN :first AND :last
 """
 INHERIT_MEDIA = """
--- The contents of an ancestor, held by its fork from now on.
+-- Copy the references to the media of an ancestor to its fork.
 INSERT INTO media_uses (session_key, hash, mime_type)
 SELECT :session_key, hash, mime_type
   FROM media_uses
@@ -208,23 +208,23 @@ SELECT :session_key, hash, mime_type
     ON CONFLICT DO NOTHING
 """
 DETACH = """
--- A fork that stands alone.
+-- Detach a fork from its parent.
 UPDATE sessions
    SET forked_key = NULL, forked_at = NULL
  WHERE key = :key
 """
 REMOVE = """
--- A session goes, and by cascade all that belongs to it.
+-- Delete a session; its rows are deleted by cascade.
 DELETE FROM sessions
  WHERE key = :key
 """
 BURY = """
--- What stays of a deleted session: its id, which its owner never uses again, and its key.
+-- Insert the tombstone of a session: its owner's id and its key are never used again.
 INSERT INTO tombstones (key, id, owner, deleted_at)
 VALUES (:key, :id, :owner, :deleted_at)
 """
 IS_BURIED = """
--- Whether an owner deleted a session of that id.
+-- Whether a tombstone has this id.
 SELECT 1
   FROM tombstones
  WHERE owner = :owner

@@ -19,20 +19,20 @@ from holdfast.store.database import (
 )
 
 ADD = """
--- A new token.
+-- Insert a token.
 INSERT INTO tokens (id, owner, kind, home, digest, expires_at, revoked_at, body, checksum)
 VALUES (:id, :owner, :kind, :home, :digest, :expires_at, :revoked_at, :body, :checksum)
 """
 
 SAVE = """
--- A token as it stands now: used, revoked, or claimed by a home.
+-- Update a token that was used, revoked, or claimed by a home.
 UPDATE tokens
    SET home = :home, revoked_at = :revoked_at, body = :body, checksum = :checksum
  WHERE id = :id
 """
 
 BY_DIGEST = """
--- The token of a secret.
+-- The token with the hash of a secret.
 SELECT id, body, checksum
   FROM tokens
  WHERE digest = :digest
@@ -47,7 +47,7 @@ SELECT id, body, checksum
 """
 
 LOCAL = """
--- The live local tokens, one per home, oldest first.
+-- Valid local tokens, one per home, oldest first.
 SELECT id, body, checksum
   FROM tokens
  WHERE kind = 'local'
@@ -64,34 +64,34 @@ SELECT id, body, checksum
 """
 
 ALL = """
--- Everybody's tokens, oldest first.
+-- Tokens of all owners, oldest first.
 SELECT id, body, checksum
   FROM tokens
  ORDER BY id
 """
 
 FORGET = """
--- Expired tokens of the page; no notification is needed.
+-- Delete expired tokens of the page.
 DELETE FROM tokens
  WHERE kind = 'page'
    AND expires_at < :before
 """
 
 ADD_CODE = """
--- A code that stands in a sign-in link.
+-- Insert the code of a sign-in link.
 INSERT INTO sign_in_codes (digest, expires_at, body, checksum)
 VALUES (:digest, :expires_at, :body, :checksum)
 """
 
 TAKE_CODE = """
--- A code is used by taking it away: of two who try, one finds it.
+-- Use up a code; of two concurrent requests one gets it.
 DELETE FROM sign_in_codes
  WHERE digest = :digest
 RETURNING body, checksum
 """
 
 FORGET_CODES = """
--- Expired codes.
+-- Delete expired codes.
 DELETE FROM sign_in_codes
  WHERE expires_at < :before
 """

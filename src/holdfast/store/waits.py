@@ -12,20 +12,20 @@ from holdfast.domain.waits import Wait, WaitReason
 from holdfast.store.database import Database, Row, checksum, encode, require_sound, sound
 
 SAVE = """
--- What a session waits for from now on.
+-- Insert or replace what a session waits for.
 INSERT INTO waits (session_key, reason, body, checksum)
 VALUES (:session_key, :reason, :body, :checksum)
 ON CONFLICT (session_key)
 DO UPDATE SET reason = excluded.reason, body = excluded.body, checksum = excluded.checksum
 """
 OF = """
--- What a session waits for, or waited for last.
+-- What a session waits for now or waited for last.
 SELECT session_key, body, checksum
   FROM waits
  WHERE session_key = :session_key
 """
 PAUSED = """
--- The paused sessions that wait for one thing.
+-- Paused sessions that wait for one capability.
 SELECT w.session_key, w.body, w.checksum
   FROM waits w
   JOIN sessions s ON s.key = w.session_key

@@ -153,7 +153,7 @@ def _edge(raw: Mapping[str, Any]) -> Edge:
 
 _PLAYED: Final = frozenset({NodeType.INPUT, NodeType.AGENT, NodeType.OUTPUT})
 # Descriptive keys that do not affect how the workflow runs.
-_TELLING: Final = frozenset(
+_DESCRIPTIVE: Final = frozenset(
     {"id", "version", "name", "description", "tags", "metadata", "agents", "nodes", "edges"}
 )
 # A line never runs two nodes at once, so `max_parallel` holds.
@@ -275,7 +275,7 @@ def agent_runs(workflow: Workflow) -> tuple[AgentRun, ...]:
 def _refuse_what_is_not_applied(workflow: Workflow) -> None:
     for key, value in workflow.body.items():
         is_manual = key == "trigger" and value["type"] == "manual"
-        if key not in _TELLING | _RUN and not is_manual:
+        if key not in _DESCRIPTIVE | _RUN and not is_manual:
             raise _not_runnable(f"{key} is not applied yet", None)
     for id_, node in workflow.nodes.items():
         if node["type"] not in _PLAYED:

@@ -24,7 +24,7 @@ from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.errors import Code, Unavailable
 from holdfast.process.child import ChildNotStarted
 
-# Used in folder_filter of a session id, so that the process does not carry a real session's mark.
+# Used in place of a session id, so that the process does not carry a real session's mark.
 _PROBE_SESSION: Final = "check"
 _LIST_SECONDS: Final = 30.0
 _SHOWN: Final = 300

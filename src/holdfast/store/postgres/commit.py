@@ -56,7 +56,7 @@ _SET: Final = ", ".join(
 
 # Locked in key order, so that concurrent groups cannot deadlock.
 _FOUND: Final = """
--- Sessions that still are as the commits expect.
+-- Lock the sessions that still have the expected version.
 WITH given AS (
     SELECT * FROM :states
 ), found AS (

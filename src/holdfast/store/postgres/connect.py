@@ -18,7 +18,7 @@ PATIENCE: Final = 10.0
 _BREATH: Final = 0.05
 
 STANDING = """
--- What has to be true of a server before anything is believed that it acknowledges.
+-- Server settings that durable commits require.
 SELECT CAST(current_setting('server_version_num') AS INTEGER), current_setting('server_encoding'),
        current_setting('fsync'), current_setting('full_page_writes'),
        current_setting('synchronous_commit'), pg_is_in_recovery(),

@@ -48,7 +48,7 @@ _KEY: Final = """(SELECT coalesce(max(used.key), 0) + 1
                  SELECT max(key) FROM tombstones) used)"""
 
 _ALL_ROWS: Final = """
--- Messages of several stretches as they are stored, one stretch after another.
+-- Stored messages of several ranges, range by range.
 SELECT t.place - 1, m.sequence, m.role, m.created_at, m.parts
   FROM json_array_elements(CAST(:stretches AS JSON)) WITH ORDINALITY t (stretch, place)
   JOIN LATERAL (SELECT *
@@ -64,7 +64,7 @@ SELECT t.place - 1, m.sequence, m.role, m.created_at, m.parts
 OVERRIDES: Final[Mapping[str, str]] = {
     sessions.ADD: sessions.ADD.replace(_KEY, "nextval('session_keys')"),
     sessions.SLOTS: """
--- Open sessions whose agent is a program of its own; such a one always works in a repository.
+-- Open sessions of ACP agents, which always have a repository.
 SELECT count(*)
   FROM sessions s
   JOIN openings o ON o.session_key = s.key
@@ -75,7 +75,7 @@ SELECT count(*)
     costs.OF_OWNER: costs.OF_OWNER.replace(":after_id", "CAST(:after_id AS VARCHAR)"),
     costs.OF_ONE: costs.OF_ONE.replace(":after_id", "CAST(:after_id AS VARCHAR)"),
     documents.MATCHING: """
--- The documents of a stretch that hold all the words, or more than the index can say.
+-- Documents of a range that contain all words, or more words than the index can hold.
 SELECT document
   FROM search_index
  WHERE (words @@ asked_for(:expression) OR is_large)
@@ -84,7 +84,7 @@ SELECT document
  LIMIT :limit
 """,
     documents.ADD: """
--- A new document; a vector holds no more than a megabyte.
+-- Insert a document; a vector has at most one megabyte.
 INSERT INTO search_index (document, words, is_large)
 SELECT :document,
        array_to_tsvector(CASE WHEN is_large THEN '{}' ELSE string_to_array(:words, ' ') END),
@@ -93,19 +93,19 @@ SELECT :document,
     ON CONFLICT (document) DO UPDATE SET words = excluded.words, is_large = excluded.is_large
 """,
     documents.TAKE_OUT: """
--- A document that is gone.
+-- Delete a document.
 DELETE FROM search_index
  WHERE document = :document
 """,
     documents.IS_THOROUGH: """
--- Whether the index forgets words at once: it does.
+-- Whether deleted words leave the index at once; they do.
 SELECT 1
 """,
     documents.ALL_ROWS: _ALL_ROWS,
     documents.SIZES: _ALL_ROWS.replace(*documents.TO_SIZES),
     # Per range, because the planner would otherwise scan all messages.
     documents.BACKLOG: """
--- How much is not in the index yet.
+-- Number and size of the documents that are not in the index yet.
 SELECT count(*), CAST(coalesce(sum(size), 0) AS BIGINT)
   FROM search_tail t
   JOIN LATERAL (SELECT length(m.parts) AS size
@@ -123,7 +123,7 @@ SELECT count(*), CAST(coalesce(sum(size), 0) AS BIGINT)
                 SELECT 0 WHERE t.first = 0) waiting ON TRUE
 """,
     documents.SUM: """
--- How many words the index holds, and a sum over all of them.
+-- Number of words in the index, and a checksum of all of them.
 SELECT count(*), CAST(coalesce(sum(hashtextextended(term, doc) % 4294967291), 0) AS BIGINT)
   FROM search_words
 """,

@@ -28,12 +28,12 @@ _KEYS_MOST: Final = 300
 _ANY: Final = "*"
 
 LOOK = """
--- Grows with every transaction that writes.
+-- A number that every writing transaction increases.
 SELECT CAST(pg_snapshot_xmax(pg_current_snapshot()) AS TEXT)
 """
 
 
-class PostgresNews:
+class ChangeListener:
     """Publishes the writes of this process, and receives those of other processes."""
 
     def __init__(self, link: Link) -> None:

@@ -34,7 +34,7 @@ from holdfast.store.sqlite.migrate import (
 LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('holdfast migrations'))"
 
 OURS = """
--- Which columns a table of migrations has here; ours has these four.
+-- Columns of the table of migrations; ours has these four.
 SELECT count(*) FILTER (WHERE attname IN ('number', 'name', 'checksum', 'applied_at')), count(*)
   FROM pg_attribute
  WHERE attrelid = (SELECT to_regclass(format('%I.migrations', schema))
@@ -45,7 +45,7 @@ SELECT count(*) FILTER (WHERE attname IN ('number', 'name', 'checksum', 'applied
 """
 
 STRANGERS = """
--- Tables and views that are called like ours.
+-- Tables and views with the names of ours.
 SELECT c.relname
   FROM pg_class c
   JOIN pg_namespace n ON n.oid = c.relnamespace

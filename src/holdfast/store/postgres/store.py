@@ -23,7 +23,7 @@ from holdfast.store.postgres.checks import faults, lacking
 from holdfast.store.postgres.connect import Link
 from holdfast.store.postgres.connection import PostgresConnection
 from holdfast.store.postgres.errors import LostError, described, meaning, translated
-from holdfast.store.postgres.listen import PostgresNews
+from holdfast.store.postgres.listen import ChangeListener
 from holdfast.store.postgres.migrate import require_current
 from holdfast.store.postgres.writer import SWEEP, PostgresWriter
 from holdfast.store.sqlite.store import Tables
@@ -78,8 +78,8 @@ class PostgresStore:
 
     def __init__(self, url: str) -> None:
         self._link = Link(url)
-        self._news = PostgresNews(self._link)
-        self._writer = PostgresWriter(self._link, self._news.word)
+        self._listener = ChangeListener(self._link)
+        self._writer = PostgresWriter(self._link, self._listener.word)
         self._readers = Readers(self._link)
         self._upkeep = IndexUpkeep(self.read, self._writer.transact)
         self._writer.count = self._upkeep.count
@@ -98,7 +98,7 @@ class PostgresStore:
                 await connection.command(SWEEP)
         finally:
             await connection.close()
-        store._listening = asyncio.get_running_loop().create_task(store._news.listen())
+        store._listening = asyncio.get_running_loop().create_task(store._listener.listen())
         return store
 
     async def clock(self, inner: Clock) -> Clock:
@@ -107,12 +107,12 @@ class PostgresStore:
         with translated():
             async with self._readers.snapshot() as (connection, _):
                 await clock.learn(connection)
-        self._news.learn = clock.learn
+        self._listener.learn = clock.learn
         return clock
 
     def tell(self, ring: Callable[[SessionKey], None]) -> None:
         """Set the callback for sessions that another process has written to."""
-        self._news.ring = ring
+        self._listener.ring = ring
 
     async def write(self, work: Work[T], *, urgent: bool = False) -> T:
         """Run work in a transaction; returns after the commit is durable on disk.
@@ -157,7 +157,7 @@ class PostgresStore:
 
     async def version(self) -> tuple[int, int]:
         """Return a value that changes when another process may have written to the store."""
-        return 0, self._news.count
+        return 0, self._listener.count
 
     async def check(self) -> list[str]:
         """Return the faults found in the rows, one sentence each."""

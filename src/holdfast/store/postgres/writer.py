@@ -55,7 +55,7 @@ _PAUSE: Final = 0.05
 
 
 NOTE: Final = """
--- The number of a commit, in its transaction, and the notification of it.
+-- Store the number of a commit in its transaction, and notify listeners.
 WITH noted AS (
     INSERT INTO writers (name, number) VALUES ($1, $2)
         ON CONFLICT (name) DO UPDATE SET number = excluded.number, at = now()
@@ -64,7 +64,7 @@ SELECT CASE WHEN CAST($4 AS TEXT) IS NOT NULL THEN pg_notify($3, $4) END
 """
 # Waits for a running commit. A commit that arrives later finds a higher number and writes nothing.
 SETTLE: Final = """
--- The number of a commit that was applied; otherwise the next one, so that it never is.
+-- Resolve an ambiguous commit: its number, which is raised if it was not applied.
 INSERT INTO writers (name, number) VALUES ($1, $2 + 1)
     ON CONFLICT (name) DO UPDATE
    SET number = CASE WHEN writers.number = $2 THEN $2 ELSE $2 + 1 END, at = now()

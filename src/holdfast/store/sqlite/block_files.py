@@ -20,7 +20,7 @@ from holdfast.ports.blocks import Block, BlockFile
 from holdfast.store.sqlite.connection import PLAIN_HEADER
 
 TABLES = """
--- The tables of a database that have rows of their own: a virtual one would be a program's.
+-- Ordinary tables of a database; a virtual table would run code.
 SELECT name
   FROM sqlite_schema
  WHERE type = 'table'

@@ -50,7 +50,7 @@ SELECT ms, rank, id, type, checksum, body
  WHERE entity_key = :key
 """
 STRANGERS = """
--- Entities that are another session than they say.
+-- Entities that refer to the wrong session.
 SELECT e.id
   FROM entities e
   LEFT JOIN sessions s ON s.owner = e.owner AND s.id = e.name AND e.entity_type = 'agent_session'
@@ -141,19 +141,19 @@ def _of_file(connection: Connection, file: ZoneFile) -> list[str]:
 T = TypeVar("T")
 Look = Callable[[Connection], list[str]]
 SESSIONS = """
--- Every notebook.
+-- Keys of all sessions.
 SELECT key
   FROM sessions
  ORDER BY key
 """
 OWNERS = """
--- Everybody who registered a repository.
+-- Owners with a repository.
 SELECT DISTINCT owner
   FROM repos
  ORDER BY owner
 """
 BODIES = """
--- Content that is protected by a checksum beside it.
+-- Rows with a checksum of their content.
 SELECT 'agent ' || id, body, checksum FROM agents
  UNION ALL
 SELECT 'model ' || id, body, checksum FROM models
@@ -180,7 +180,7 @@ SELECT 'the request to a client for call ' || r.call_id, r.body, r.checksum
   FROM client_requests r
 """
 STRAYS = """
--- Tables with rows of sessions that are not there; no foreign key guards them.
+-- Rows without a session, in tables without a foreign key.
 SELECT 'messages' WHERE EXISTS (SELECT 1 FROM messages WHERE session_key NOT IN
                                        (SELECT key FROM sessions))
  UNION ALL
@@ -188,12 +188,12 @@ SELECT 'events' WHERE EXISTS (SELECT 1 FROM stored_events WHERE session_key NOT 
                                      (SELECT key FROM sessions))
 """
 CONTENTS = """
--- The name of every content.
+-- Hashes of all media.
 SELECT hash
   FROM media
 """
 CONTENT = """
--- One content.
+-- One media content.
 SELECT content
   FROM media
  WHERE hash = :hash
@@ -364,13 +364,13 @@ ROWS: Final = (_strays, _bodies, _contents, _repos, zone_faults, observation_fau
 _OTHERS: Final = 0o077
 _OURS: Final = ("history.db", "key", "server.json", "token")
 FILLED = """
--- Whether anything that a person made is in the store.
+-- Whether the store has anything that a user created.
 SELECT EXISTS (SELECT 1 FROM sessions)
     OR EXISTS (SELECT 1 FROM agents)
     OR EXISTS (SELECT 1 FROM repos)
 """
 OBSERVED = """
--- Whether anything was observed.
+-- Whether the store has observations.
 SELECT EXISTS (SELECT 1 FROM entities)
 """
 OBSERVING: Final = 8

@@ -13,7 +13,7 @@ from holdfast.store.sqlite.connection import Connection
 FIRST: Final = 11
 FILL: Final = (
     """
--- The checksums of sessions: all that a commit may change but the end of the lease.
+-- Checksums of sessions: the columns that a commit may change, except the end of the lease.
 UPDATE sessions
    SET checksum = row_checksum(
        id, owner, agent_id, title, status, last_stop, reason, turn, settled, messages, events,

@@ -27,26 +27,26 @@ SELECT name
 """
 
 SIZE = """
--- How large the store is.
+-- Size of the store in pages.
 SELECT page_count * page_size
   FROM pragma_page_count, pragma_page_size
 """
 
 PAGES = """
--- What is wrong with the pages of one table and its indexes.
+-- Faults in the pages of one table and its indexes.
 SELECT integrity_check
   FROM pragma_integrity_check(:name)
 """
 
 IN_ORDER = """
--- The sessions in the order in which their pages are looked at.
+-- Session keys in the order in which their pages are checked.
 SELECT key
   FROM sessions NOT INDEXED
  ORDER BY key
 """
 
 LEFT_BEHIND = """
--- Calls of sessions that are not there.
+-- Calls without a session.
 SELECT 'A row of calls belongs to nothing in sessions.'
   FROM calls c
   LEFT JOIN sessions s ON s.key = c.session_key
@@ -54,7 +54,7 @@ SELECT 'A row of calls belongs to nothing in sessions.'
 """
 
 UNOPENED = """
--- Sessions that lack what was frozen when they opened.
+-- Sessions without a settings row.
 SELECT 'Session ' || s.id || ' lacks what it was opened with.', s.key
   FROM sessions s
   LEFT JOIN openings o ON o.session_key = s.key
@@ -62,7 +62,7 @@ SELECT 'Session ' || s.id || ' lacks what it was opened with.', s.key
 """
 
 ASTRAY = """
--- Forks whose own rows do not begin where they left their parent.
+-- Forks whose first own row does not follow their fork point.
 SELECT 'Session ' || s.id || ' did not leave its parent where it says.', s.key
   FROM sessions s
  WHERE s.forked_at IS NOT NULL
@@ -75,43 +75,43 @@ SELECT 'Session ' || s.id || ' did not leave its parent where it says.', s.key
 """
 
 AGENTS = """
--- Under what agents are filed, and what they say themselves.
+-- Indexed columns and body of each agent.
 SELECT id, owner, slug, name, status, body, checksum
   FROM agents
 """
 
 MODELS = """
--- Under what models are filed, and what they say themselves.
+-- Indexed columns and body of each model.
 SELECT id, provider, name, body, checksum
   FROM models
 """
 
 APPROVALS = """
--- Under what questions are filed, and what they say themselves.
+-- Indexed columns and body of each approval.
 SELECT id, call_id, digest, state, body, checksum
   FROM approvals
 """
 
 TOKENS = """
--- Under what tokens are filed, and what they say themselves.
+-- Indexed columns and body of each token.
 SELECT id, owner, kind, body, checksum
   FROM tokens
 """
 
 PROGRAMS = """
--- How programs are said to stand, and what they say themselves.
+-- Indexed columns and body of each agent process.
 SELECT state, body, checksum
   FROM programs
 """
 
 WAITS = """
--- For what sessions are said to wait, and what they wait for.
+-- Indexed columns and body of each wait.
 SELECT reason, body, checksum
   FROM waits
 """
 
 HELD_TURNS = """
--- Which turns are said to be held, and what their rows say themselves.
+-- Indexed columns and body of each held turn.
 SELECT turn, body, checksum
   FROM held_turns
 """

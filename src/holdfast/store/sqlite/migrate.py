@@ -25,13 +25,13 @@ SELECT user_version, (SELECT count(*) FROM sqlite_schema)
 """
 
 MARK = """
--- The migration that was just applied.
+-- Record a migration that was applied.
 INSERT INTO migrations (number, name, checksum, applied_at)
 VALUES (:number, :name, :checksum, :applied_at)
 """
 
 UNMARK = """
--- The migration that is being taken back.
+-- Remove the record of a migration that is reverted.
 DELETE FROM migrations
  WHERE number = :number
 """

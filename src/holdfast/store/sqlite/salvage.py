@@ -43,7 +43,7 @@ _PAGE: Final = 4096
 _SEED: Final = struct.Struct(">II")
 
 SPOKEN = """
--- How many messages each session has.
+-- Number of messages of each session.
 SELECT id, key, messages
   FROM sessions
 """

@@ -66,7 +66,7 @@ Work = Callable[[Tx], Coroutine[Any, Any, T]]
 
 
 class Tables:
-    """The tables of one connection; inconsistent tables are wrapped by `Doubted`."""
+    """The tables of one connection; inconsistent tables are wrapped by `FaultyTable`."""
 
     def __init__(self, database: Database, faulty: FaultyRows) -> None:
         self.agents = AgentRows(database)

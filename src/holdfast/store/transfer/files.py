@@ -21,7 +21,7 @@ from holdfast.store.transfer.sql import writing
 TOGETHER: Final = 200
 
 COLUMNS = """
--- What the columns of a table are called.
+-- Column names of a table.
 SELECT name
   FROM pragma_table_info(:table)
 """

@@ -27,7 +27,7 @@ _BEGINNING: Final = (
 _COUNTED: Final = ("zone_files", "zone_parts", "entities", "names")
 
 COLUMNS = """
--- What the columns of a table are called, without those that are computed.
+-- Column names of a table, without computed columns.
 SELECT attname
   FROM pg_attribute
  WHERE attrelid = to_regclass($1)
@@ -37,7 +37,7 @@ SELECT attname
 """
 
 SESSION_KEYS = """
--- The next session has a key that no session had.
+-- Move the sequence of session keys past all used ones.
 SELECT setval('session_keys', greatest(last, 1), last > 0)
   FROM (SELECT greatest((SELECT max(key) FROM sessions), (SELECT max(key) FROM tombstones), 0)
                AS last) used

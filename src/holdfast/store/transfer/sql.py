@@ -40,7 +40,7 @@ TABLES: Final = {
 }
 
 HELD = """
--- Sessions with a running turn, or with one that was killed.
+-- Sessions with a running turn, or one that was killed.
 SELECT count(*)
   FROM sessions
  WHERE holder IS NOT NULL

@@ -339,7 +339,7 @@ _START_AT_ROOT: Final = ("/bin/sh", "-c", f'cd {ROOT_FOLDER} && exec "$0" "$@"')
 
 
 class PassthroughServers:
-    """Implements the `Companions` port."""
+    """Implements the `McpServerSource` port."""
 
     def __init__(self, settings: McpSettings) -> None:
         self._settings = settings
