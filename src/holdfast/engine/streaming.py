@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from math import inf
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -32,7 +32,6 @@ from holdfast.ports.runtime import Emit
 log = logging.getLogger("holdfast.engine")
 PAUSE: Final = 0.05
 ENOUGH: Final = 256
-_CHANNELS: Final = tuple(Channel)
 
 
 class DeltaPiece(Struct, frozen=True, kw_only=True):
@@ -44,9 +43,6 @@ class DeltaPiece(Struct, frozen=True, kw_only=True):
 
 
 Gathered = DeltaPiece | ReasoningEnded | CallStarted | CallArguments | CallEnded | Stopped | Failed
-_Other = ReasoningEnded | CallStarted | CallArguments | CallEnded | Stopped | Failed
-
-
 # Receives buffered items in order; returns whether it has enough.
 Write = Callable[[tuple[Gathered, ...]], Awaitable[bool]]
 
@@ -57,38 +53,46 @@ async def coalesce(stream: AsyncGenerator[LlmDelta, None], write: Write) -> Exce
     Returns the exception of the stream, after everything before it was written; raises what `write`
     raises. Uses the clock of the event loop.
     """
-    gathering = _Gathering(write)
+    buffer = _DeltaBuffer(write)
     error: Exception | None = None
     try:
         # In this task from beginning to end: a stream must be closed by the task that opened it.
         try:
             async for delta in stream:
-                is_to_wait = gathering.add(delta)
+                # Added here, because a call for each of so many deltas takes most of the time.
+                size = len(delta.text) if isinstance(delta, LlmTextDelta | LlmReasoningDelta) else 1
+                if size:
+                    buffer.deltas.append(delta)
+                    buffer.size += size
                 if isinstance(delta, Stopped | Failed):
                     break
-                # Back-pressure: the provider waits for the disk, so the buffer stays bounded.
-                if is_to_wait and not await gathering.make_room():
-                    break
+                if buffer.size >= ENOUGH or buffer.has_enough or buffer.reader.cancelling():
+                    # Back-pressure: the provider waits for the disk, so the buffer stays bounded.
+                    if not await buffer.make_room():
+                        break
+                elif buffer.timer is None and buffer.deltas:
+                    buffer.start_timer()
         except asyncio.CancelledError:
             error = CancelledItselfError()
         except Exception as raised:  # noqa: BLE001 — a failure of this step, not of the caller
             error = raised
         finally:
-            gathering.is_reading = False
+            buffer.is_reading = False
             # Also after the last item or an early exit: it may hold a socket.
             try:
                 await stream.aclose()
             except Exception:
                 # The answer is complete, or has failed already.
                 log.debug("a provider's stream failed while it was closed", exc_info=True)
-        await gathering.finish()
+        await buffer.finish()
     finally:
-        await gathering.close()
+        if buffer.timer is not None or buffer.writing is not None:
+            await buffer.close()
     return error
 
 
-class _Gathering:
-    """Buffer of items that were not written yet; at most one timer and one write are pending.
+class _DeltaBuffer:
+    """Deltas that were not written yet; at most one timer and one write are pending.
 
     Writes run beside the reader in a task, because the provider may stall; the last one does not.
     """
@@ -96,35 +100,24 @@ class _Gathering:
     def __init__(self, write: Write) -> None:
         self._write = write
         self._loop = asyncio.get_running_loop()
-        self._reader = cast("asyncio.Task[Any]", asyncio.current_task())
+        # Always set, because a task reads the stream.
+        self.reader: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]
         self._not_before = self._loop.time()
-        self._timer: asyncio.TimerHandle | None = None
-        self._writing: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.writing: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         # Whether the reader awaits the provider, which only a cancellation can end.
         self.is_reading = True
         self._is_due = False
-        self._has_enough = False
-        self._offsets = dict.fromkeys(_CHANNELS, 0)
-        self._items: list[tuple[Channel, list[str]] | _Other] = []
-        self._size = 0
+        self.has_enough = False
+        self._offsets: dict[Channel, int] = {}
+        self.deltas: list[LlmDelta] = []
+        self.size = 0
 
-    def add(self, delta: LlmDelta) -> bool:
-        """Append a delta; return whether the stream has to wait, or nothing more is read."""
-        if isinstance(delta, LlmTextDelta):
-            self._add_text(Channel.TEXT, delta.text)
-        elif isinstance(delta, LlmReasoningDelta):
-            self._add_text(Channel.REASONING, delta.text)
-        else:
-            self._items.append(delta)
-            self._size += 1
-        if self._size >= ENOUGH:
-            return True
-        if self._timer is None and self._items:
-            # A time in the past fires immediately, but after all deltas that are already available.
-            self._timer = self._loop.call_at(self._not_before, self._begin_write)
-        # A cancellation may have been swallowed by the provider.
-        return self._has_enough or self._reader.cancelling() > 0
+    def start_timer(self) -> None:
+        """Write what is there soon."""
+        # A time in the past fires immediately, but after all deltas that are already available.
+        self.timer = self._loop.call_at(self._not_before, self._begin_write)
 
     async def make_room(self) -> bool:
         """Start to write the items, after those that are being written.
@@ -132,83 +125,89 @@ class _Gathering:
         Return whether more is to be read.
         """
         self.is_reading = False
-        if self._writing is not None:
-            await asyncio.wait((self._writing,))
+        if self.writing is not None:
+            await asyncio.wait((self.writing,))
         self.is_reading = True
-        if self._size >= ENOUGH:
+        if self.size >= ENOUGH:
             self._begin_write()
-        is_over = self._has_enough or self._failure is not None
-        return not is_over and not self._reader.cancelling()
+        is_over = self.has_enough or self._failure is not None
+        # A cancellation may have been swallowed by the provider.
+        return not is_over and not self.reader.cancelling()
 
     async def finish(self) -> None:
         """Write the rest; raise instead if the reader was cancelled, or a write failed."""
         # The cancellation by a failed write is taken back; any other one passes.
-        if self._reader.cancelling() and (self._failure is None or self._reader.uncancel()):
+        if self.reader.cancelling() and (self._failure is None or self.reader.uncancel()):
             raise asyncio.CancelledError
-        while self._writing is not None:
-            await asyncio.wait((self._writing,))
+        while self.writing is not None:
+            await asyncio.wait((self.writing,))
         if self._failure is not None:
             raise self._failure
-        if self._items and not self._has_enough:
+        if self.deltas and not self.has_enough:
             await self._write(self._take())
 
     async def close(self) -> None:
         """Stop the timer and a write that is still pending."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._writing is not None:
-            self._writing.cancel()
-            await asyncio.gather(self._writing, return_exceptions=True)
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.writing is not None:
+            self.writing.cancel()
+            await asyncio.gather(self.writing, return_exceptions=True)
 
     def _begin_write(self) -> None:
-        if self._has_enough or self._failure is not None:
+        if self.has_enough or self._failure is not None:
             return
-        if self._writing is None:
-            self._writing = self._loop.create_task(self._write_batch(self._take()))
+        if self.writing is None:
+            self.writing = self._loop.create_task(self._write_batch(self._take()))
         else:
             # Follows the one that is in progress.
             self._is_due = True
 
     async def _write_batch(self, items: tuple[Gathered, ...]) -> None:
         try:
-            self._has_enough = await self._write(items)
+            self.has_enough = await self._write(items)
         # Raised by `finish`.
         except BaseException as error:  # noqa: BLE001
             self._failure = error
             # The provider may stall for minutes; nothing it sends can be written.
             if self.is_reading:
-                self._reader.cancel()
-        self._writing = None
+                self.reader.cancel()
+        self.writing = None
         if self._is_due:
             self._begin_write()
 
     def _take(self) -> tuple[Gathered, ...]:
-        """Return all buffered items and make room."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        """Return everything in the buffer, each text in one piece, and make room."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
         self._is_due = False
-        items = tuple(
-            [self._piece(*item) if isinstance(item, tuple) else item for item in self._items]
-        )
-        self._items = []
-        self._size = 0
+        items: list[Gathered] = []
+        texts: list[str] = []
+        channel = Channel.TEXT
+        for delta in self.deltas:
+            if isinstance(delta, LlmTextDelta | LlmReasoningDelta):
+                of = Channel.TEXT if isinstance(delta, LlmTextDelta) else Channel.REASONING
+                if texts and of is not channel:
+                    items.append(self._piece(channel, texts))
+                    texts = []
+                channel = of
+                texts.append(delta.text)
+                continue
+            if texts:
+                items.append(self._piece(channel, texts))
+                texts = []
+            items.append(delta)
+        if texts:
+            items.append(self._piece(channel, texts))
+        self.deltas = []
+        self.size = 0
         self._not_before = self._loop.time() + PAUSE
-        return items
-
-    def _add_text(self, channel: Channel, text: str) -> None:
-        if not text:
-            return
-        last = self._items[-1] if self._items else None
-        if isinstance(last, tuple) and last[0] is channel:
-            last[1].append(text)
-        else:
-            self._items.append((channel, [text]))
-        self._size += len(text)
+        return tuple(items)
 
     def _piece(self, channel: Channel, texts: list[str]) -> DeltaPiece:
         text = storable("".join(texts))
-        offset = self._offsets[channel]
+        offset = self._offsets.get(channel, 0)
         self._offsets[channel] = offset + len(text)
         return DeltaPiece(channel=channel, offset=offset, text=text)
 
@@ -246,27 +245,13 @@ async def ask(
     llm: Llm, request: LlmRequest, *, emit: Emit, step: int, message_id: MessageId | None = None
 ) -> ModelAnswer:
     """Send a request and emit its deltas while the model streams; raises only what `emit` does."""
-    hearing = _Hearing(step, message_id)
-
-    async def write(items: tuple[Gathered, ...]) -> bool:
-        try:
-            deltas = hearing.hear(items)
-        # Any exception of an adapter is a failure of this step, not of the caller.
-        except Exception as error:  # noqa: BLE001
-            hearing.fail(error)
-            return True
-        # Deltas that arrive with the end are written with it, which saves one transaction.
-        if deltas and hearing.end is None:
-            await emit(deltas)
-        return hearing.has_enough
-
+    answer = _AnswerBuilder(emit, step, message_id)
     try:
         stream = llm.stream(request)
-    # As above.
+    # Any exception of an adapter is a failure of this step, not of the caller.
     except Exception as error:  # noqa: BLE001
-        return hearing.fail(error)
-    broken = await coalesce(stream, write)
-    return hearing.answer() if broken is None else hearing.fail(broken)
+        return answer.build(error)
+    return answer.build(await coalesce(stream, answer.write))
 
 
 _BROKEN_OFF = Failed(
@@ -279,24 +264,53 @@ _ENDLESS = Failed(
 _RAISED = Failed(kind=FailureKind.UNKNOWN, message="The provider's adapter raised an error.")
 
 
-class _Hearing:
+class _AnswerBuilder:
     """Accumulates the output of one step."""
 
-    def __init__(self, step: int, message_id: MessageId | None) -> None:
-        self.end: Stopped | Failed | None = None
-        self.has_enough = False
+    def __init__(self, emit: Emit, step: int, message_id: MessageId | None) -> None:
+        self._emit = emit
         self._step = step
         self._message_id = message_id
         self._size = 0
-        self._texts: dict[Channel, list[str]] = {channel: [] for channel in _CHANNELS}
+        self._texts: dict[Channel, list[str]] = {Channel.TEXT: [], Channel.REASONING: []}
         self._open: dict[str, tuple[CallStarted, list[str]]] = {}
         self._calls: list[AskedCall] = []
         self._signature: str | None = None
+        self._end: Stopped | Failed | None = None
         self._unsent: tuple[StepDelta, ...] = ()
         self._error: Exception | None = None
 
-    def hear(self, items: Sequence[Gathered]) -> tuple[StepDelta, ...]:
-        """Add buffered items and return their text as deltas."""
+    async def write(self, items: tuple[Gathered, ...]) -> bool:
+        """Add items and emit their text; return whether no more is wanted."""
+        try:
+            deltas = self._add(items)
+        # As above, such as a part of a call that was not started.
+        except Exception as error:  # noqa: BLE001
+            self._fail(error)
+            return True
+        if self._end is not None:
+            # Deltas that arrive with the end are written with it, which saves one transaction.
+            self._unsent = tuple(deltas)
+        elif deltas:
+            await self._emit(deltas)
+        return self._end is _ENDLESS
+
+    def build(self, broken: Exception | None) -> ModelAnswer:
+        """Return the result of the step, whose stream may have raised an exception."""
+        if broken is not None:
+            self._fail(broken)
+        return ModelAnswer(
+            text="".join(self._texts[Channel.TEXT]),
+            reasoning="".join(self._texts[Channel.REASONING]),
+            signature=self._signature,
+            calls=tuple(self._calls),
+            end=self._end or _BROKEN_OFF,
+            unsent=self._unsent,
+            error=self._error,
+        )
+
+    def _add(self, items: Sequence[Gathered]) -> list[StepDelta]:
+        """Add items up to the largest size, and return their text as deltas."""
         deltas: list[StepDelta] = []
         for item in items:
             if isinstance(item, DeltaPiece | CallArguments):
@@ -304,11 +318,20 @@ class _Hearing:
             asked = len(self._open) + len(self._calls)
             is_one_more = isinstance(item, CallStarted) and asked >= CALLS_MOST
             if self._size > LONGEST or is_one_more:
-                self.end, self.has_enough = _ENDLESS, True
+                self._end = _ENDLESS
                 break
             match item:
-                case DeltaPiece():
-                    deltas.append(self._delta(item))
+                case DeltaPiece(channel=channel, offset=offset, text=text):
+                    self._texts[channel].append(text)
+                    deltas.append(
+                        StepDelta(
+                            step=self._step,
+                            message_id=self._message_id,
+                            channel=channel,
+                            offset=offset,
+                            text=text,
+                        )
+                    )
                 case CallStarted():
                     self._open[item.id] = item, []
                 case CallArguments():
@@ -316,50 +339,22 @@ class _Hearing:
                     # them.
                     self._open[item.id][1].extend(filter(None, [item.text]))
                 case CallEnded():
-                    self._complete(item.id)
+                    begun, pieces = self._open.pop(item.id)
+                    name = storable(begun.name[:_NAME_LONGEST])
+                    self._calls.append(AskedCall(id=begun.id, name=name, arguments="".join(pieces)))
                 case ReasoningEnded():
                     self._signature = item.signature
                 case Stopped():
-                    self.end = item
+                    self._end = item
                 case Failed():
-                    self.end = _with_a_time_to_wait(item)
-        if self.end is not None:
-            self._unsent = tuple(deltas)
-        return tuple(deltas)
+                    self._end = _with_a_time_to_wait(item)
+        return deltas
 
-    def fail(self, error: Exception) -> ModelAnswer:
-        """Return the result after an exception of the adapter; a complete answer remains."""
-        if self.end is None:
-            self.end = _RAISED
+    def _fail(self, error: Exception) -> None:
+        """Note an exception of the adapter; a complete answer remains."""
+        if self._end is None:
+            self._end = _RAISED
             self._error = error
-        return self.answer()
-
-    def answer(self) -> ModelAnswer:
-        """Return the result of the step."""
-        return ModelAnswer(
-            text="".join(self._texts[Channel.TEXT]),
-            reasoning="".join(self._texts[Channel.REASONING]),
-            signature=self._signature,
-            calls=tuple(self._calls),
-            end=self.end or _BROKEN_OFF,
-            unsent=self._unsent,
-            error=self._error,
-        )
-
-    def _complete(self, call_id: str) -> None:
-        begun, pieces = self._open.pop(call_id)
-        name = storable(begun.name[:_NAME_LONGEST])
-        self._calls.append(AskedCall(id=begun.id, name=name, arguments="".join(pieces)))
-
-    def _delta(self, piece: DeltaPiece) -> StepDelta:
-        self._texts[piece.channel].append(piece.text)
-        return StepDelta(
-            step=self._step,
-            message_id=self._message_id,
-            channel=piece.channel,
-            offset=piece.offset,
-            text=piece.text,
-        )
 
 
 def _with_a_time_to_wait(failed: Failed) -> Failed:
