@@ -19,8 +19,6 @@ from holdfast.domain.models import Prices
 from holdfast.domain.sessions import Budget, OnExceed
 from holdfast.domain.tools import ToolClass
 from holdfast.engine.cancellation import (
-    CancelledItselfError,
-    clear_cancellation,
     finish_despite_cancel,
     stop_if_cancelled,
 )
@@ -292,13 +290,17 @@ async def test_offers_that_cancel_themselves_have_failed() -> None:
     assert outcome.failure.code == "internal"  # type: ignore[union-attr]
 
 
-async def test_what_cancels_itself_is_not_taken_for_the_signal() -> None:
-    with pytest.raises(CancelledItselfError):
-        await clear_cancellation(_raising(asyncio.CancelledError()))
+@pytest.mark.parametrize("where", ["refusal", "acts"])
+async def test_a_tool_that_cancels_itself_has_failed_and_the_turn_goes_on(where: str) -> None:
+    itself = asyncio.CancelledError()
+    tools = {"refusal": StandInTool(refusal=itself), "acts": StandInTool(acts=raising(itself))}
+    stage = Stage(ScriptedLlm(looks("c1"), says("Done.")), StandInToolbox({"look": tools[where]}))
 
+    batches = await stage.play(stage.turn())
 
-async def _raising(error: BaseException) -> None:
-    raise error
+    [ended] = [draft for draft in stage.paper.drafts if isinstance(draft, ToolEnded)]
+    assert (ended.status, ended.failure and ended.failure.code) == ("error", "failed")
+    assert batches[-1][-1].stop_reason == "stop"  # type: ignore[union-attr]
 
 
 async def test_the_signal_is_passed_on_wherever_it_was_lost() -> None:

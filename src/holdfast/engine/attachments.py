@@ -8,7 +8,6 @@ tokens that providers count for them.
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import ceil
-from operator import attrgetter
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -72,15 +71,6 @@ def _handles(value: Any, depth: int = 0) -> Iterator[tuple[str, str]]:
 def _type(mime_type: str) -> str:
     bare = mime_type.partition(";")[0].strip().lower()
     return _ALIASES.get(bare, bare)
-
-
-def holds_media(messages: Iterable[LlmMessage]) -> bool:
-    """Return whether media are attached to any message."""
-    # Runs over the whole conversation for every request, so it uses `map` without Python calls.
-    return any(map(_media, messages))
-
-
-_media: Final = attrgetter("media")
 
 
 def describe_media(

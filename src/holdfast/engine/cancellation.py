@@ -4,7 +4,7 @@ Code between the canceller and the turn may neither swallow a cancellation nor r
 """
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -14,7 +14,10 @@ PATIENCE: Final = 1.0
 
 
 class CancelledItselfError(Exception):
-    """An awaited operation was cancelled, but the current task was not."""
+    """An awaited operation was cancelled, but the current task was not.
+
+    As a cancellation it would end a turn that was not cancelled and leave it without a runner.
+    """
 
 
 def is_cancelled() -> bool:
@@ -25,19 +28,9 @@ def is_cancelled() -> bool:
 
 def stop_if_cancelled() -> None:
     """Raise `CancelledError` if a requested cancellation was swallowed by other code."""
-    if is_cancelled():
+    task = asyncio.current_task()
+    if task is not None and task.cancelling() > 0:
         raise asyncio.CancelledError
-
-
-async def clear_cancellation(work: Awaitable[T]) -> T:
-    """Await foreign work; turn a cancellation that is not of this task into an error."""
-    try:
-        return await work
-    except asyncio.CancelledError:
-        if is_cancelled():
-            raise
-        # Propagated, it would end a turn that was not cancelled and leave it without a runner.
-        raise CancelledItselfError from None
 
 
 async def finish_despite_cancel(work: Coroutine[Any, Any, T]) -> T:

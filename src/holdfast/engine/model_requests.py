@@ -8,13 +8,13 @@ import logging
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from math import ceil
+from operator import attrgetter
 from typing import Final
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.domain.agents import Agent, LlmRuntime
+from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.drafts import CostDraft, Draft, Outcome, Summary
 from holdfast.domain.events import Failure, FailureCode, StepFailed, StepStarted
 from holdfast.domain.ids import MessageId
@@ -22,7 +22,7 @@ from holdfast.domain.messages import Message, Output
 from holdfast.domain.models import Model
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.turns import turns
-from holdfast.engine.attachments import REFUSED, attach_media, describe_media, holds_media
+from holdfast.engine.attachments import REFUSED, attach_media, describe_media
 from holdfast.engine.budget import (
     Need,
     afford,
@@ -39,7 +39,6 @@ from holdfast.engine.streaming import ModelAnswer, ask
 from holdfast.engine.turn_state import TurnState, discard
 from holdfast.ports.llm import Failed, FailureKind, Llm, LlmMessage, LlmRequest, StepStop
 from holdfast.ports.system import Clock, Randomness
-from holdfast.services.agents import OUTPUT_SCHEMA, schema_of
 
 SUMMARY_TOKENS: Final = 4_096
 INSTRUCTION: Final = (
@@ -331,6 +330,7 @@ class FallbackState:
 
 logger = logging.getLogger("holdfast.engine")
 _LUCK_BITS: Final = 30
+_media: Final = attrgetter("media")
 
 
 class StepResult(Struct, frozen=True, kw_only=True):
@@ -365,31 +365,30 @@ class ModelChain:
         self._projections = ProjectionCache()
         self._spared: dict[str, int] = {}
 
-    async def answer(self, play: TurnState) -> StepResult | Outcome:
-        """Ask the chain and return the step's result, or the outcome if the turn ends without."""
+    async def fall_back(self, play: TurnState, heard: StepResult) -> StepResult | Outcome:
+        """Repeat a failed request, or ask the next models of the chain; return the last result."""
         course = FallbackState(chain_of(play.turn.models, play.settings))
-        while True:
-            heard = await self._attempt(play, course.entry.model)
-            if isinstance(heard, Outcome) or (failed := _failed_unheard(heard)) is None:
-                return heard
+        found: StepResult | Outcome = heard
+        while not isinstance(found, Outcome) and (failed := _failed_unheard(found)) is not None:
             # Only once: a folded history cannot be folded again.
             is_wanted = play.turn.limits.compact_threshold is not None
             if is_wanted and failed.kind is FailureKind.TOO_LONG and self.compactor.can_fold(play):
-                if not await self._shorten(play, heard):
-                    return Outcome(stop_reason=StopReason.ERROR, failure=heard.failure)
-                continue
+                if not await self._shorten(play, found):
+                    return Outcome(stop_reason=StopReason.ERROR, failure=found.failure)
             # Only once: the next request describes the media; if that works, a notice is recorded.
-            if failed.sent and failed.kind in _PERHAPS_MEDIA and play.shows_media:
+            elif failed.sent and failed.kind in _PERHAPS_MEDIA and play.shows_media:
                 play.hides_media = True
-                await play.emit(_closed(heard, heard.model))
-                continue
-            attempt = course.attempt
-            if not course.turn(failed):
-                return _stuck(heard, course.verdict(failed))
-            await play.emit(_closed(heard, course.entry.model))
-            # Only a retry of the same model waits; another model is asked immediately.
-            if course.attempt > attempt:
-                await asyncio.sleep(self._pause(failed, attempt, play))
+                await play.emit(_closed(found, found.model))
+            else:
+                attempt = course.attempt
+                if not course.turn(failed):
+                    return _stuck(found, course.verdict(failed))
+                await play.emit(_closed(found, course.entry.model))
+                # Only a retry of the same model waits; another model is asked immediately.
+                if course.attempt > attempt:
+                    await asyncio.sleep(self._pause(failed, attempt, play))
+            found = await self.ask(play, course.entry.model)
+        return found
 
     async def _shorten(self, play: TurnState, heard: StepResult) -> bool:
         """Close a step whose request was too long and compact; `False` if that failed."""
@@ -400,7 +399,7 @@ class ModelChain:
         await play.emit()
         return True
 
-    async def _attempt(self, play: TurnState, model: Model) -> StepResult | Outcome:
+    async def ask(self, play: TurnState, model: Model) -> StepResult | Outcome:
         """Ask one model once if the budget allows it, with the output limit it can pay for."""
         # The size is not computed without a budget.
         need = Need(model=model, input=0, output=play.settings.max_tokens)
@@ -415,14 +414,14 @@ class ModelChain:
             model_id=model.id,
             model=model.ref,
             message_id=MessageId(self._new_id()),
-            bound=bound_of(play, need),
+            bound=bound_of(play, need) if play.cap > 0 else 0,
         )
         play.step += 1
         # Committed before the request is sent, so that recovery knows it may have been sent, and
         # what it may have cost.
         await play.emit((started,))
-        if spared := self._left(model):
-            return self._judged(play, need, started, ModelAnswer(end=spared))
+        if self._spared and (spared := self._left(model)):
+            return self._result(play, need, started, ModelAnswer(end=spared))
         answer = await ask(
             self._llm,
             replace(await self._request(play, model), max_tokens=need.output),
@@ -430,24 +429,35 @@ class ModelChain:
             step=started.step,
             message_id=started.message_id,
         )
-        return self._judged(play, need, started, answer)
+        return self._result(play, need, started, answer)
 
     async def _request(self, play: TurnState, model: Model) -> LlmRequest:
-        settings = play.settings
-        thoughts = {
-            row: tuple(each for each in said if each.provider == model.provider)
-            for row, said in play.thoughts.items()
-        }
-        projected = self._projections.project(
+        settings, thoughts = play.settings, play.thoughts
+        if thoughts:
+            thoughts = {
+                row: tuple(each for each in said if each.provider == model.provider)
+                for row, said in thoughts.items()
+            }
+        messages = self._projections.project(
             play.rows,
             turn=play.turn.turn,
             window=play.turn.limits.max_messages,
             thoughts=thoughts,
         )
+        if play.remark is not None:
+            messages = with_remark(messages, play.remark)
+        # Without a Python call for each message of a long conversation.
+        play.shows_media = any(map(_media, messages))
+        if play.shows_media:
+            if play.hides_media:
+                messages = describe_media(messages, why=REFUSED)
+            else:
+                messages = await attach_media(messages, play.turn.shelf, model.intake)
+            play.shows_media = any(map(_media, messages))
         return LlmRequest(
             model=model,
-            system=_system(play.turn.agent),
-            messages=await _with_media(play, model, with_remark(projected, play.remark)),
+            system=play.system,
+            messages=messages,
             tools=play.offers or (),
             temperature=settings.temperature,
             max_tokens=settings.max_tokens,
@@ -455,7 +465,7 @@ class ModelChain:
             ordinal=play.ordinal,
         )
 
-    def _judged(
+    def _result(
         self, play: TurnState, need: Need, started: StepStarted, answer: ModelAnswer
     ) -> StepResult:
         end, asked, model = answer.end, answer, need.model
@@ -509,31 +519,6 @@ class ModelChain:
     def _pause(self, failed: Failed, attempt: int, play: TurnState) -> float:
         luck = self._randomness.bits(_LUCK_BITS) / (1 << _LUCK_BITS)
         return pause(failed, attempt=attempt, luck=luck, settings=play.settings)
-
-
-def _system(agent: Agent) -> str | None:
-    """Return the system prompt, with the schema that the answer must match."""
-    schema = schema_of(agent, OUTPUT_SCHEMA)
-    if schema is None:
-        return agent.system_prompt or None
-    text = msgspec.json.encode(schema).decode()
-    rule = f"Your final answer must be one JSON value and nothing else, matching: {text}"
-    return f"{agent.system_prompt}\n\n{rule}".strip()
-
-
-async def _with_media(
-    play: TurnState, model: Model, messages: tuple[LlmMessage, ...]
-) -> tuple[LlmMessage, ...]:
-    """Return the messages with their media loaded, or described in text."""
-    play.shows_media = holds_media(messages)
-    if not play.shows_media:
-        return messages
-    if play.hides_media:
-        messages = describe_media(messages, why=REFUSED)
-    else:
-        messages = await attach_media(messages, play.turn.shelf, model.intake)
-    play.shows_media = holds_media(messages)
-    return messages
 
 
 def _failed_unheard(heard: StepResult) -> Failed | None:

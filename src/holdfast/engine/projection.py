@@ -86,10 +86,8 @@ def project_message(rows: Sequence[Message], *, turn: int) -> list[Message]:
     return said if groups and groups[-1].number == turn else [*said, *asides]
 
 
-def with_remark(messages: tuple[LlmMessage, ...], remark: str | None) -> tuple[LlmMessage, ...]:
+def with_remark(messages: tuple[LlmMessage, ...], remark: str) -> tuple[LlmMessage, ...]:
     """Return the messages of a request with a remark at the beginning of the first one."""
-    if remark is None:
-        return messages
     # In the user's message, because file names are data and not part of the system prompt.
     first, start = messages[0], f"{remark}{_BETWEEN}"
     media = tuple(replace(each, at=each.at + len(start)) for each in first.media)

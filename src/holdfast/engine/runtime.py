@@ -4,6 +4,7 @@ Has no access to sessions, the store or any surface. Writes nothing itself: it e
 Cancelling the coroutine interrupts the turn at any point.
 """
 
+import asyncio
 import logging
 import re
 from collections.abc import Callable, Sequence
@@ -30,9 +31,8 @@ from holdfast.domain.messages import (
 from holdfast.domain.secrets import Scrubber
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.text import storable
-from holdfast.domain.time import microseconds
 from holdfast.domain.tools import REMOTE, Effect, ResultCode
-from holdfast.engine.cancellation import clear_cancellation, is_cancelled, stop_if_cancelled
+from holdfast.engine.cancellation import is_cancelled, stop_if_cancelled
 from holdfast.engine.model_requests import (
     CUT_BY_BUDGET,
     FILTERED,
@@ -50,7 +50,7 @@ from holdfast.ports.llm import Failed, FailureKind, Llm, LlmReasoning, StepStop
 from holdfast.ports.runtime import Emit, TurnEnd, TurnInput, TurnPausedError
 from holdfast.ports.system import Clock, Randomness
 from holdfast.ports.tools import Toolbox, ToolWorkspace
-from holdfast.services.agents import OUTPUT_SCHEMA, SchemaFault, parse_value, schema_of
+from holdfast.services.agents import SchemaFault, parse_value
 
 logger = logging.getLogger("holdfast.engine")
 # This many consecutive rounds without a successful call end the turn.
@@ -94,85 +94,90 @@ class EngineRuntime:
         """Run steps until the turn ends; continues after a crash from the recorded state."""
         play = TurnState(turn, emit)
         self._thoughts.give_back(play)
+        calls = list(filter(is_open, turn.calls))
         try:
-            return await self._run(play)
+            while True:
+                # Sequentially. The last result is carried, which saves one transaction; everything
+                # else is on disk before it takes effect: a question before it is asked, a start
+                # before the side effect, a result before the next call.
+                for place, call in enumerate(calls, start=1):
+                    # A result is written even after a cancellation, but no further call is started.
+                    stop_if_cancelled()
+                    done = await dispatch(self._toolbox, play, call, self._new_id)
+                    play.carry(answer(call, done))
+                    if place < len(calls):
+                        await play.emit()
+                if ending := _ending(play) or await self._prepare(play):
+                    return play.end(ending)
+                heard = await self._chain.ask(play, turn.models[0])
+                if isinstance(heard, StepResult) and isinstance(heard.answer.end, Failed):
+                    heard = await self._chain.fall_back(play, heard)
+                if isinstance(heard, Outcome):
+                    return play.end(heard)
+                outcome, calls = self._end_step(play, heard)
+                if outcome:
+                    return play.end(outcome)
+                if not _may_start_with_its_intent(calls):
+                    await play.emit()
         except TurnPausedError:
             self._thoughts.keep(play)
             raise
-
-    async def _run(self, play: TurnState) -> TurnEnd:
-        turn = play.turn
-        calls = [call for call in turn.calls if is_open(call)]
-        while True:
-            await self._dispatch(play, calls)
-            if ending := _ending(play) or await self._prepare(play):
-                return play.end(ending)
-            heard = await self._chain.answer(play)
-            if isinstance(heard, Outcome):
-                return play.end(heard)
-            outcome = outcome_of(heard)
-            fault = None
-            if outcome and outcome.stop_reason is StopReason.STOP:
-                heard, fault = _with_output(play, heard)
-            calls = [] if outcome else [self._call(play, asked) for asked in heard.answer.calls]
-            is_over = bool(calls) and len(rounds_of(play.current)) >= turn.limits.tool_rounds
-            play.carry(self._step_drafts(play, heard, calls))
-            if is_over:
-                play.carry([draft for call in calls for draft in answer(call, _OVER_LIMIT)])
-                outcome = Outcome(stop_reason=StopReason.TURN_LIMIT, failure=ROUNDS_USED)
-            if fault:
-                outcome = _after_fault(play, fault)
-            if outcome:
-                return play.end(outcome)
-            if not _may_start_with_its_intent(calls):
-                await play.emit()
 
     async def compact(self, turn: TurnInput) -> Sequence[Draft]:
         """Summarise everything before the last answered turn."""
         return await self._chain.compactor.fold(TurnState(turn), reason="manual")
 
-    async def _dispatch(self, play: TurnState, calls: Sequence[Call]) -> None:
-        """Run the calls sequentially; carries the last result, which saves one transaction.
-
-        Everything else is on disk before it takes effect: a question before it is asked, a start
-        before the side effect, a result before the next call.
-        """
-        for place, call in enumerate(calls, start=1):
-            # A result is written even after a cancellation, but no further call is started.
-            stop_if_cancelled()
-            done = await dispatch(self._toolbox, play, call, self._new_id)
-            play.carry(answer(call, done))
-            if place < len(calls):
-                await play.emit()
-
     async def _prepare(self, play: TurnState) -> Outcome | None:
         """List the tools, and compact the history if it is too long; an outcome ends the turn."""
         is_due = self._chain.compactor.is_due(play)
+        is_over = is_cancelled()
         # Before any wait, a budget's included: a crash meanwhile would lose the carried results.
-        if is_due or play.offers is None or play.cap > 0 or is_cancelled():
+        if play.carried and (is_due or play.offers is None or play.cap > 0 or is_over):
             await play.emit()
         # A tool may have swallowed the cancellation; no request is sent after it.
-        stop_if_cancelled()
+        if is_over:
+            raise asyncio.CancelledError
         if play.offers is None:
             try:
-                troubles = await self._list_tools(play)
+                found = await self._list_tools(play)
+            except asyncio.CancelledError:
+                stop_if_cancelled()
+                return Outcome(stop_reason=StopReason.ERROR, failure=self._unlisted())
             # No request is open and every call has a result, so the turn can end normally.
             except Exception:  # noqa: BLE001
                 return Outcome(stop_reason=StopReason.ERROR, failure=self._unlisted())
-            if drafts := (*_found(play), *_unreported(play, troubles)):
-                await play.emit(drafts)
+            if found:
+                await play.emit(found)
         if is_due:
             await play.emit(await self._chain.compactor.fold(play, reason="auto"))
         return None
 
-    async def _list_tools(self, play: TurnState) -> tuple[str, ...]:
-        """List the tools of the turn; return which are missing."""
-        place = play.turn.place
+    async def _list_tools(self, play: TurnState) -> list[Draft]:
+        """List the tools of the turn; return what the session did not know yet.
+
+        These are tools of MCP servers, and notices for those that are missing.
+        """
+        play.offers, place = (), play.turn.place
         if place is None:
-            play.offers = ()
-            return ()
-        play.offers = await clear_cancellation(self._toolbox.offers(place))
-        return await clear_cancellation(self._toolbox.troubles(place))
+            return []
+        offers = await self._toolbox.offers(place)
+        troubles = await self._toolbox.troubles(place)
+        play.offers = offers
+        drafts: list[Draft] = []
+        remote = [tool.name for tool in offers if tool.name.startswith(REMOTE)]
+        if remote:
+            known = {tool.name for tool in play.turn.tools}
+            if fresh := tuple(name for name in remote if name not in known):
+                drafts.append(ToolsFound(names=fresh))
+        if troubles:
+            parts = [part for row in play.rows for part in row.parts]
+            reported = {part.text for part in parts if isinstance(part, Notice)}
+            drafts += [
+                notice_draft(NoticeCode.MCP_UNAVAILABLE, trouble)
+                for trouble in dict.fromkeys(troubles)
+                if trouble not in reported
+            ]
+        return drafts
 
     def _unlisted(self) -> Failure:
         correlation_id = self._new_id()
@@ -213,45 +218,66 @@ class EngineRuntime:
             logger.exception("The effect of %s could not be determined", name)
             return Effect.UNSAFE
 
+    def _end_step(self, play: TurnState, heard: StepResult) -> tuple[Outcome | None, list[Call]]:
+        """Carry what ends a step; return how the turn ends, or the calls that have to run."""
+        outcome, fault = outcome_of(heard), None
+        calls: list[Call] = []
+        if outcome is None:
+            for asked in heard.answer.calls:
+                calls.append(self._call(play, asked))
+        elif play.schema is not None and outcome.stop_reason is StopReason.STOP:
+            heard, fault = _with_output(heard, play.schema)
+        most = play.turn.limits.tool_rounds
+        # Counted only when it can matter: a round has at least one row.
+        is_over = calls and len(play.current) >= most and len(rounds_of(play.current)) >= most
+        play.carry(self._step_drafts(play, heard, calls))
+        if is_over:
+            play.carry([draft for call in calls for draft in answer(call, _OVER_LIMIT)])
+            outcome = Outcome(stop_reason=StopReason.TURN_LIMIT, failure=ROUNDS_USED)
+        if fault:
+            outcome = _after_fault(play, fault)
+        return outcome, calls
+
     def _step_drafts(
         self, play: TurnState, heard: StepResult, calls: Sequence[Call]
-    ) -> tuple[Draft, ...]:
+    ) -> list[Draft]:
         """Return the drafts that end a step: message, calls and cost."""
-        step = heard.started.step
-        closing: Draft = (
-            StepFailed(step=step, failure=heard.failure)
-            if heard.failure
-            else StepEnded(
-                step=step,
-                message_id=heard.started.message_id,
-                usage=heard.cost.usage if heard.cost else None,
-                microcents=heard.cost.microcents if heard.cost else 0,
-                priced=heard.cost.priced if heard.cost else False,
-            )
-        )
-        rows = (*_row(heard), *(_intent(call, heard) for call in calls))
-        costs = (heard.cost,) if heard.cost else ()
-        rows = self._sealed(play, heard, rows)
+        started, said, cost = heard.started, heard.answer, heard.cost
+        drafts: list[Draft] = [*said.unsent]
         # The end of the step precedes its rows, so a reader knows that they are complete.
-        return (*heard.answer.unsent, closing, *_refusal(play, heard), *rows, *costs)
-
-    def _sealed(
-        self, play: TurnState, heard: StepResult, rows: tuple[MessageDraft, ...]
-    ) -> tuple[MessageDraft, ...]:
-        """Remember the reasoning that the provider needs again in this turn, by the first row."""
-        said = heard.answer
-        if not rows or not (said.reasoning or said.signature):
-            return rows
-        row_id = rows[0].id or MessageId(self._new_id())
-        # Held in memory and for this turn only: a signature is never stored.
-        thought = LlmReasoning(
-            text=said.reasoning, signature=said.signature, provider=heard.model.provider
-        )
-        play.thoughts[row_id] = (thought,)
-        return (replace(rows[0], id=row_id), *rows[1:])
+        if heard.failure is not None:
+            drafts.append(StepFailed(step=started.step, failure=heard.failure))
+        else:
+            drafts.append(
+                StepEnded(
+                    step=started.step,
+                    message_id=started.message_id,
+                    usage=cost.usage if cost else None,
+                    microcents=cost.microcents if cost else 0,
+                    priced=cost.priced if cost else False,
+                )
+            )
+            if play.hides_media:
+                # The provider has accepted a description of what it refused. From here on the
+                # notice hides earlier media; later media are sent again.
+                play.hides_media = False
+                drafts.append(notice_draft(NoticeCode.MEDIA_REFUSED, MEDIA_REFUSED))
+        rows = _rows(heard, calls)
+        if rows and (said.reasoning or said.signature):
+            # The provider needs its reasoning again in this turn. Held in memory and for this turn
+            # only: a signature is never stored.
+            rows[0] = replace(rows[0], id=rows[0].id or MessageId(self._new_id()))
+            thought = LlmReasoning(
+                text=said.reasoning, signature=said.signature, provider=heard.model.provider
+            )
+            play.thoughts[rows[0].id or started.message_id] = (thought,)
+        drafts += rows
+        if cost:
+            drafts.append(cost)
+        return drafts
 
     def _new_id(self) -> str:
-        return uuid7(microseconds(self._clock.now()) // 1000, self._randomness.bits(74))
+        return uuid7(int(self._clock.now().timestamp() * 1000), self._randomness.bits(74))
 
 
 def _ending(play: TurnState) -> Outcome | None:
@@ -259,7 +285,8 @@ def _ending(play: TurnState) -> Outcome | None:
     # A retried call runs as a turn of its own and asks no model.
     if not play.is_spoken_to:
         return Outcome(stop_reason=StopReason.STOP)
-    rounds = rounds_of(play.current)
+    # Counted only when it can matter: a round has at least one row.
+    rounds = rounds_of(play.current) if len(play.current) >= HOPELESS else ()
     if len(rounds) >= HOPELESS and not any(rounds[-HOPELESS:]):
         return Outcome(stop_reason=StopReason.ERROR, failure=TOOLS_FAIL)
     return None
@@ -279,21 +306,8 @@ def _may_start_with_its_intent(calls: Sequence[Call]) -> bool:
     )
 
 
-def _refusal(play: TurnState, heard: StepResult) -> tuple[MessageDraft, ...]:
-    """Return a notice if the provider accepted a description of media that it refused."""
-    if not play.hides_media or heard.failure is not None:
-        return ()
-    # From here on the notice hides earlier media; later media are sent again.
-    play.hides_media = False
-    notice = Notice(code=NoticeCode.MEDIA_REFUSED, text=MEDIA_REFUSED)
-    return (MessageDraft(role=Role.SYSTEM, parts=(notice,)),)
-
-
-def _with_output(play: TurnState, heard: StepResult) -> tuple[StepResult, str | None]:
-    """Return the result with its value, or what is wrong with it, if the agent has a schema."""
-    schema = schema_of(play.turn.agent, OUTPUT_SCHEMA)
-    if schema is None:
-        return heard, None
+def _with_output(heard: StepResult, schema: dict[str, Any]) -> tuple[StepResult, str | None]:
+    """Return the result with its value, or what is wrong with it."""
     try:
         value = parse_value(heard.answer.text, schema)
     except SchemaFault as fault:
@@ -318,53 +332,37 @@ def _after_fault(play: TurnState, fault: str) -> Outcome | None:
     return None
 
 
-def _row(heard: StepResult) -> tuple[MessageDraft, ...]:
-    """Return the assistant message; a step without text and reasoning has none."""
-    said = heard.answer
-    thought = (Reasoning(text=said.reasoning),) if said.reasoning else ()
-    words = (Text(text=said.text),) if said.text else ()
-    value = (heard.output,) if heard.output is not None else ()
-    parts: tuple[Part, ...] = (*thought, *words, *value)
-    if not parts:
-        return ()
-    started = heard.started
-    return (
-        MessageDraft(
-            id=started.message_id, role=Role.ASSISTANT, parts=parts, model_id=started.model_id
-        ),
-    )
-
-
-def _intent(call: Call, heard: StepResult) -> MessageDraft:
-    return MessageDraft(
-        role=Role.TOOL_CALL,
-        parts=(ToolCall(id=call.id, name=call.name, arguments=call.arguments),),
-        model_id=heard.started.model_id,
-        effect=call.effect,
-        idempotency_key=call.idempotency_key,
-    )
-
-
-def _found(play: TurnState) -> tuple[Draft, ...]:
-    """Return the MCP tools that the session did not know yet."""
-    known = {tool.name for tool in play.turn.tools}
-    offered = [tool.name for tool in play.offers or () if tool.name.startswith(REMOTE)]
-    fresh = tuple(name for name in offered if name not in known)
-    return (ToolsFound(names=fresh),) if fresh else ()
-
-
-def _unreported(play: TurnState, troubles: Sequence[str]) -> tuple[Draft, ...]:
-    """Return notices for unavailable tools, except those already in the history."""
-    if not troubles:
-        return ()
-    reported = {part.text for row in play.rows for part in row.parts if isinstance(part, Notice)}
-    return tuple(
-        MessageDraft(
-            role=Role.SYSTEM, parts=(Notice(code=NoticeCode.MCP_UNAVAILABLE, text=trouble),)
+def _rows(heard: StepResult, calls: Sequence[Call]) -> list[MessageDraft]:
+    """Return the assistant message and the calls; without text and reasoning only these."""
+    said, started = heard.answer, heard.started
+    parts: list[Part] = []
+    if said.reasoning:
+        parts.append(Reasoning(text=said.reasoning))
+    if said.text:
+        parts.append(Text(text=said.text))
+    if heard.output is not None:
+        parts.append(heard.output)
+    rows: list[MessageDraft] = []
+    if parts:
+        rows.append(
+            MessageDraft(
+                id=started.message_id,
+                role=Role.ASSISTANT,
+                parts=tuple(parts),
+                model_id=started.model_id,
+            )
         )
-        for trouble in dict.fromkeys(troubles)
-        if trouble not in reported
-    )
+    for call in calls:
+        rows.append(
+            MessageDraft(
+                role=Role.TOOL_CALL,
+                parts=(ToolCall(id=call.id, name=call.name, arguments=call.arguments),),
+                model_id=started.model_id,
+                effect=call.effect,
+                idempotency_key=call.idempotency_key,
+            )
+        )
+    return rows
 
 
 def _is_deep(value: Any, depth: int = 0) -> bool:
@@ -377,8 +375,10 @@ def _arguments(text: str) -> dict[str, Any]:
     """Return the arguments of a call; invalid JSON is stored as text and refused later."""
     try:
         found = msgspec.json.decode(text) if text.strip() else {}
+        # A value cannot be nested more deeply than its text has brackets.
+        is_deep = text.count("[") + text.count("{") > DEEPEST and _is_deep(found)
         # Unmodified, inline bytes included: the call that runs must be the call that was requested.
-        if isinstance(found, dict) and msgspec.json.encode(found) and not _is_deep(found):
+        if isinstance(found, dict) and msgspec.json.encode(found) and not is_deep:
             return found
     except (msgspec.DecodeError, ValueError, RecursionError):
         # The call's result reports it, so that the model can read it.

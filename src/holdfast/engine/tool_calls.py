@@ -6,8 +6,8 @@ twice has both in one commit. Every error of a call becomes its result; the turn
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeVar
 
 from holdfast.domain.approvals import Question
 from holdfast.domain.calls import Call, CallState
@@ -17,7 +17,7 @@ from holdfast.domain.ids import ApprovalId, CallId
 from holdfast.domain.messages import ResultStatus, Role, ToolError, ToolResult
 from holdfast.domain.tools import Effect, ResultCode
 from holdfast.domain.waits import Wait, WaitReason
-from holdfast.engine.cancellation import clear_cancellation, stop_if_cancelled
+from holdfast.engine.cancellation import stop_if_cancelled
 from holdfast.engine.tool_approval import Permission, permit
 from holdfast.engine.tool_results import UNSHOWABLE, limit_result
 from holdfast.engine.turn_state import TurnState
@@ -35,6 +35,10 @@ PROGRESS_INTERVAL: Final = 0.25
 _CUT_OFF: Final = (
     "outcome unknown: the call was cut off while it ran, and may not be run a second time"
 )
+
+# Rules of the agent and of the tool itself, which the session's mode cannot loosen.
+_STRICTEST_FIRST: Final = ("deny", "ask", "mode")
+T = TypeVar("T")
 
 REFUSALS: Final[Mapping[Ruling, tuple[ResultCode, str]]] = {
     Ruling.REFUSE: (ResultCode.REJECTED, "The session's approval mode does not allow this."),
@@ -62,21 +66,21 @@ async def dispatch(
     if place is None:
         return refuse_call(ResultCode.UNKNOWN_TOOL, f"There is no tool {call.name!r}.")
     progress = ProgressEvents(play, call.id)
-    planned = await _planned(toolbox, place, call, _asked(play, call, progress))
+    asked = RequestedCall(
+        id=call.id,
+        name=call.name,
+        arguments=call.arguments,
+        idempotency_key=call.idempotency_key,
+        turn=play.turn.turn,
+        attempt=play.turn.starts.get(call.id, 0) + 1,
+        is_resumed=call in play.turn.calls,
+        report=progress.report,
+    )
+    planned = await _outcome_of(toolbox.plan(place, asked), place, call.name)
     if isinstance(planned, CallOutcome):
         return planned
-    # A crash cut it off as repeatable, and the tool says now that it is not.
-    if call.state is CallState.STARTED and planned.effect is Effect.UNSAFE:
-        return refuse_call(ResultCode.UNKNOWN, _CUT_OFF, ResultStatus.UNKNOWN)
-    spec = next((spec.approval for spec in play.turn.tools if spec.name == call.name), None)
-    tightened = _stricter(spec, planned.approval)
-    # A call that was asked about before a crash keeps its answer; a new one has none to look up.
-    is_allowed = planned.tool_class in ALWAYS_ALLOWED and call not in play.turn.calls
-    if tightened is not None or not is_allowed:
-        question = _question(call, planned, new_id())
-        permission = await permit(play, question, tightened=tightened)
-        if permission.how is not Ruling.RUN:
-            return _denied(permission)
+    if refused := await _refusal(play, call, planned, new_id):
+        return refused
     # An approval that arrives after cancellation does not start the call.
     stop_if_cancelled()
     if planned.client_timeout is not None:
@@ -91,11 +95,36 @@ async def dispatch(
             return refused
     try:
         await play.emit((ToolStarted(call_id=call.id, name=call.name, arguments=call.arguments),))
-        return await _run(toolbox, place, planned)
+        return await _outcome_of(toolbox.run(place, planned), place, call.name)
     finally:
         await progress.close()
         if slot is not None:
             slot.release()
+
+
+async def _refusal(
+    play: TurnState, call: Call, planned: PlannedCall, new_id: Callable[[], str]
+) -> CallOutcome | None:
+    """Return why a planned call must not run; asks for approval if it needs one."""
+    # Checked here, because a tool without a schema would accept these arguments.
+    if NOT_AN_OBJECT in call.arguments:
+        return refuse_call(ResultCode.INVALID_ARGUMENTS, "The arguments are not a JSON object.")
+    # A crash cut it off as repeatable, and the tool says now that it is not.
+    if call.state is CallState.STARTED and planned.effect is Effect.UNSAFE:
+        return refuse_call(ResultCode.UNKNOWN, _CUT_OFF, ResultStatus.UNKNOWN)
+    rules = {planned.approval}
+    for spec in play.turn.tools:
+        if spec.name == call.name:
+            rules.add(spec.approval)
+    tightened = next(filter(rules.__contains__, _STRICTEST_FIRST), None)
+    # A call that was asked about before a crash keeps its answer; a new one has none to look up.
+    is_allowed = planned.tool_class in ALWAYS_ALLOWED and call not in play.turn.calls
+    if tightened is not None or not is_allowed:
+        question = _question(call, planned, new_id())
+        permission = await permit(play, question, tightened=tightened)
+        if permission.how is not Ruling.RUN:
+            return _denied(permission)
+    return None
 
 
 def answer(call: Call, done: CallOutcome) -> tuple[Draft, ...]:
@@ -130,35 +159,17 @@ def _wait_for(call: Call) -> Wait:
     )
 
 
-def _stricter(of_agent: str | None, of_tool: str | None) -> str | None:
-    given = {of_agent, of_tool}
-    return next((rule for rule in ("deny", "ask", "mode") if rule in given), None)
-
-
-async def _planned(
-    toolbox: Toolbox, place: ToolWorkspace, call: Call, asked: RequestedCall
-) -> PlannedCall | CallOutcome:
+async def _outcome_of(work: Awaitable[T], place: ToolWorkspace, name: str) -> T | CallOutcome:
+    """Await work of the toolbox; its exception is the outcome of this call, the turn continues."""
     try:
-        planned = await clear_cancellation(toolbox.plan(place, asked))
-    # An exception of the toolbox is the result of this call and does not end the turn.
-    except Exception:  # noqa: BLE001
-        return _failed(call.name)
-    if isinstance(planned, CallOutcome):
-        return await _shown(planned, place, call.name)
-    # Checked here, because a tool without a schema would accept these arguments.
-    if NOT_AN_OBJECT in call.arguments:
-        return refuse_call(ResultCode.INVALID_ARGUMENTS, "The arguments are not a JSON object.")
-    return planned
-
-
-async def _run(toolbox: Toolbox, place: ToolWorkspace, planned: PlannedCall) -> CallOutcome:
-    name = planned.asked.name
-    try:
-        done = await clear_cancellation(toolbox.run(place, planned))
-    # As above: the turn continues, and the details are only in the log.
+        done = await work
+    except asyncio.CancelledError:
+        # Of the turn, or of the toolbox's own making.
+        stop_if_cancelled()
+        return _failed(name)
     except Exception:  # noqa: BLE001
         return _failed(name)
-    return await _shown(done, place, name)
+    return await _shown(done, place, name) if isinstance(done, CallOutcome) else done
 
 
 async def _shown(done: CallOutcome, place: ToolWorkspace, name: str) -> CallOutcome:
@@ -182,19 +193,6 @@ def _failed(name: str) -> CallOutcome:
     logger.exception("The tool %s failed", name)
     message = f"{name} failed with an internal error; see the log of Holdfast for details."
     return refuse_call(ResultCode.FAILED, message)
-
-
-def _asked(play: TurnState, call: Call, progress: "ProgressEvents") -> RequestedCall:
-    return RequestedCall(
-        id=call.id,
-        name=call.name,
-        arguments=call.arguments,
-        idempotency_key=call.idempotency_key,
-        turn=play.turn.turn,
-        attempt=play.turn.starts.get(call.id, 0) + 1,
-        is_resumed=call in play.turn.calls,
-        report=progress.report,
-    )
 
 
 def _question(call: Call, planned: PlannedCall, approval_id: str) -> Question:
@@ -225,8 +223,8 @@ class ProgressEvents:
         self._play = play
         self._call_id = call_id
         self._newest: ToolProgressed | None = None
-        self._sending: asyncio.Task[None] | None = None
-        self._lock = asyncio.Lock()
+        # Reports are sent by a task, which holds the lock while it writes one.
+        self._sending: tuple[asyncio.Task[None], asyncio.Lock] | None = None
         self._is_over = False
 
     def report(self, text: str, fraction: float | None) -> None:
@@ -235,21 +233,23 @@ class ProgressEvents:
             return
         self._newest = ToolProgressed(call_id=self._call_id, text=text, fraction=fraction)
         if self._sending is None:
-            self._sending = asyncio.create_task(self._send())
+            lock = asyncio.Lock()
+            self._sending = asyncio.create_task(self._send(lock)), lock
 
     async def close(self) -> None:
         """End the reports; the one that is being written is on disk when this returns."""
         self._is_over = True
         if self._sending is not None:
+            task, lock = self._sending
             try:
-                async with self._lock:
+                async with lock:
                     pass
             finally:
-                self._sending.cancel()
+                task.cancel()
 
-    async def _send(self) -> None:
+    async def _send(self, lock: asyncio.Lock) -> None:
         while self._newest is not None:
-            async with self._lock:
+            async with lock:
                 event, self._newest = self._newest, None
                 try:
                     await self._play.emit((event,))

@@ -29,6 +29,9 @@ _MARK_ROOM: Final = 256
 _SHARE_SMALLEST: Final = 1_024
 _MIME_LONGEST: Final = 255
 _BYTES_KEYS: Final = ("data", "blob")
+_MIME_KEYS: Final = ("mimeType", "mime_type", "media_type")
+# A result with fewer characters has fewer lines and bytes than a row may have.
+_PLAIN_LONGEST: Final = 1_024
 _PLAIN: Final = frozenset({int, float, bool, type(None)})
 _DATA: Final = re.compile(
     r"data:([\w.+-]+/[\w.+-]+)(?:;[\w.+-]+=[\w.+-]+)*;base64,([A-Za-z0-9+/]{64,}={0,2})"
@@ -40,6 +43,10 @@ async def limit_result(result: Any, shelf: OutputStore) -> Any:
 
     Raises one of `UNSHOWABLE` for a value that cannot be stored.
     """
+    if _is_plain(result):
+        # Refuses what cannot be encoded, such as too large a number.
+        msgspec.json.encode(result)
+        return result
     bounding = _Bounding()
     if not is_small(result):
         # Finishes despite cancellation: the call cannot be repeated to get its result again.
@@ -48,6 +55,29 @@ async def limit_result(result: Any, shelf: OutputStore) -> Any:
     if bounding.has_taken:
         await finish_despite_cancel(bounding.put_on(shelf))
     return shown
+
+
+def _is_plain(result: Any) -> bool:
+    """Return whether a result is short and without bytes at first sight, as most results are."""
+    waiting, left = [result], _PLAIN_LONGEST
+    # Grows in the loop. Its bound also bounds the depth.
+    for each in waiting:
+        if isinstance(each, str):
+            left -= len(each)
+            if left < 0 or not each.isascii() or "\x00" in each or ";base64," in each:
+                return False
+        elif type(each) is dict:
+            if not each.keys().isdisjoint(_MIME_KEYS):
+                return False
+            waiting += each
+            waiting += each.values()
+        elif type(each) is list:
+            waiting += each
+        elif type(each) not in _PLAIN:
+            return False
+        if len(waiting) > DEEPEST:
+            return False
+    return True
 
 
 async def _kept(result: Any, bounding: "_Bounding", shelf: OutputStore) -> Any:
@@ -120,7 +150,7 @@ class _Moving:
 
     def _without_media(self, value: dict[str, Any]) -> dict[str, Any]:
         """Replace base64 data in an object by a handle."""
-        mime_type = value.get("mimeType") or value.get("mime_type") or value.get("media_type")
+        mime_type = next(filter(None, map(value.get, _MIME_KEYS)), None)
         if not isinstance(mime_type, str):
             return value
         for key in _BYTES_KEYS:

@@ -4,8 +4,11 @@ The rows here are the drafts given to the journal; their ids and numbers are not
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Iterable, Sequence
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
 
 from holdfast.domain.agents import LlmRuntime
 from holdfast.domain.costs import Usage
@@ -23,14 +26,16 @@ from holdfast.domain.sessions import describe_editor
 from holdfast.domain.time import microseconds
 from holdfast.ports.llm import LlmReasoning, LlmTool
 from holdfast.ports.runtime import Emit, TurnEnd, TurnInput
+from holdfast.services.agents import OUTPUT_SCHEMA, schema_of
 
 # Upper bound of the tokens that providers add to each message.
 MESSAGE_TOKENS: Final = 64
 # Bound of the reasoning that is kept for paused turns, in characters.
 THOUGHTS_MOST: Final = 4 << 20
+_role: Final = attrgetter("role")
 
 
-async def discard(_: Sequence[Draft]) -> None:
+async def discard(_: Sequence[Draft] = ()) -> None:
     """Write nothing; for a request whose output is not streamed into the record."""
 
 
@@ -42,15 +47,20 @@ class TurnState:
         self._emit = emit
         # What may share the commit of the next drafts: a last result, or intents whose first call
         # may run twice.
-        self._carried: list[Draft] = []
+        self.carried: list[Draft] = []
         runtime = turn.agent.runtime
         self.settings = runtime if isinstance(runtime, LlmRuntime) else LlmRuntime()
+        # The schema that the answer must match, and the system prompt that names it.
+        self.schema = schema_of(turn.agent, OUTPUT_SCHEMA)
+        self.system = turn.agent.system_prompt or None
+        if self.schema is not None:
+            self.system = _with_schema(turn.agent.system_prompt, self.schema)
         # `None` until the tools were listed.
         self.offers: tuple[LlmTool, ...] | None = None
         self.rows = list(turn.history)
         self.current = _rows_of(turn.history, turn.turn)
         # Whether the turn contains a user message, which needs an answer.
-        self.is_spoken_to = any(row.role is Role.USER for row in self.current)
+        self.is_spoken_to = Role.USER in map(_role, self.current)
         self.remark = describe_editor(turn.context)
         self.step = turn.step
         self.ordinal = turn.ordinal
@@ -71,36 +81,33 @@ class TurnState:
         self._call_ids: set[str] = set()
         self.thoughts: dict[MessageId, tuple[LlmReasoning, ...]] = {}
 
-    async def emit(self, drafts: Sequence[Draft] = ()) -> None:
+    def emit(self, drafts: Sequence[Draft] = ()) -> Awaitable[object]:
         """Commit the carried drafts and these in one transaction."""
-        self.carry(drafts)
-        if self._carried:
-            batch, self._carried = self._carried, []
-            await self._emit(batch)
+        if drafts:
+            self.carry(drafts)
+        batch, self.carried = self.carried, []
+        return self._emit(batch) if batch else discard()
 
     def end(self, outcome: Outcome) -> TurnEnd:
         """Return the end of the turn, which is committed with the carried drafts."""
-        return TurnEnd(outcome=outcome, drafts=tuple(self._carried))
+        return TurnEnd(outcome=outcome, drafts=tuple(self.carried))
 
     def carry(self, drafts: Sequence[Draft]) -> None:
         """Apply drafts and commit them with the next ones, which saves a transaction.
 
         They are lost in a crash until then, so emit them before anything is waited for.
         """
-        self._carried += drafts
+        self.carried += drafts
         for draft in drafts:
-            match draft:
-                case MessageDraft():
-                    self._add(draft, self.turn.turn)
-                case Summary():
-                    part = Compaction(summary=draft.text, dropped_through=draft.dropped_through)
-                    self._add(MessageDraft(role=Role.SYSTEM, parts=(part,)), 0)
-                    # The remaining number of tokens is unknown until the next request reports it.
-                    self.last_usage = None
-                case CostDraft():
-                    self._charge(draft)
-                case _:
-                    pass
+            if isinstance(draft, MessageDraft):
+                self._add(draft, self.turn.turn)
+            elif isinstance(draft, CostDraft):
+                self._charge(draft)
+            elif isinstance(draft, Summary):
+                part = Compaction(summary=draft.text, dropped_through=draft.dropped_through)
+                self._add(MessageDraft(role=Role.SYSTEM, parts=(part,)), 0)
+                # The remaining number of tokens is unknown until the next request reports it.
+                self.last_usage = None
 
     def take_call_id(self, call_id: str) -> bool:
         """Reserve an id for a call; `False` when a call of this session already uses it."""
@@ -160,7 +167,9 @@ class PausedThoughts:
 
     def give_back(self, play: TurnState) -> None:
         """Return to a turn what was kept for it."""
-        for row in play.current if self._held else ():
+        if not self._held:
+            return
+        for row in play.current:
             said = self._held.pop(row.id, None)
             if said is not None:
                 self._bytes -= _size(said)
@@ -182,8 +191,10 @@ def rounds_of(rows: Iterable[Message]) -> list[bool]:
         if row.role is Role.TOOL_CALL and not asking:
             rounds.append(False)
         asking = row.role is Role.TOOL_CALL
-        if row.role is Role.TOOL_RESULT and rounds and _is_good(row):
-            rounds[-1] = True
+        if row.role is Role.TOOL_RESULT and rounds:
+            (result,) = row.parts
+            if isinstance(result, ToolResult) and result.status is ResultStatus.OK:
+                rounds[-1] = True
     return rounds
 
 
@@ -202,16 +213,20 @@ def _uncounted(rows: Sequence[Message], turn: int) -> list[Message]:
 _OF_MODEL: Final = frozenset({Role.ASSISTANT, Role.TOOL_CALL})
 
 
-def _is_good(row: Message) -> bool:
-    return any(
-        isinstance(part, ToolResult) and part.status is ResultStatus.OK for part in row.parts
-    )
-
-
 def _rows_of(history: Sequence[Message], turn: int) -> list[Message]:
     """Return the rows of the current turn."""
-    first = len(history)
-    # Stops here: a message is queued during the previous turn at the earliest.
-    while first and (history[first - 1].turn >= turn - 1 or not history[first - 1].turn):
-        first -= 1
-    return [row for row in history[first:] if row.turn == turn]
+    rows: list[Message] = []
+    for row in reversed(history):
+        if row.turn == turn:
+            rows.append(row)
+        # Stops here: a message is queued during the previous turn at the earliest.
+        elif 0 < row.turn < turn - 1:
+            break
+    rows.reverse()
+    return rows
+
+
+def _with_schema(prompt: str, schema: dict[str, Any]) -> str:
+    text = msgspec.json.encode(schema).decode()
+    rule = f"Your final answer must be one JSON value and nothing else, matching: {text}"
+    return f"{prompt}\n\n{rule}".strip()
