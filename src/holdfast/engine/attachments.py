@@ -22,7 +22,7 @@ REFUSED: Final = "the provider rejected a request with it"
 _MIB: Final = 1 << 20
 _IN_A_RESULT_MOST: Final = 16
 _DEEPEST: Final = 64
-_HANDLES: Final = "media://"
+HANDLES: Final = "media://"
 _MIME_KEYS: Final = ("mimeType", "mime_type", "media_type")
 # Common aliases of the registered types.
 _ALIASES: Final = {"image/jpg": "image/jpeg", "audio/mp3": "audio/mpeg", "audio/x-wav": "audio/wav"}
@@ -43,9 +43,7 @@ def media_of(parts: Sequence[Part]) -> list[LlmMedia]:
 
 
 def media_in(result: Any, text: str) -> tuple[LlmMedia, ...]:
-    """Return the distinct media of a tool result, placed after its text."""
-    if _HANDLES not in text:
-        return ()
+    """Return the distinct media of a tool result whose text has `HANDLES`, placed after it."""
     found: dict[str, LlmMedia] = {}
     for ref, mime_type in _handles(result):
         if len(found) < _IN_A_RESULT_MOST:

@@ -28,7 +28,7 @@ from holdfast.domain.messages import (
     ToolResult,
 )
 from holdfast.domain.turns import turns
-from holdfast.engine.attachments import REFUSED, describe_media, media_in, media_of
+from holdfast.engine.attachments import HANDLES, REFUSED, describe_media, media_in, media_of
 from holdfast.ports.llm import LlmMedia, LlmMessage, LlmReasoning, LlmToolCall
 
 REMARKS: Final[Mapping[NoticeCode, str]] = {
@@ -62,15 +62,21 @@ def project(
     rows = project_message([row for row in history if row.sequence > dropped], turn=turn)
     conversation = Conversation(thoughts)
     if summary:
-        conversation.user(_fenced(summary))
+        conversation.say("user", _fenced(summary))
     conversation.speak(_within(rows, window, turn) if window else rows)
     return conversation.finished()
 
 
-def project_message(rows: Sequence[Message], *, turn: int) -> list[Message]:
+def project_message(rows: Sequence[Message], *, turn: int) -> Sequence[Message]:
     """Return the rows of a request in order: by turn, with asides in between."""
-    if _are_of_one_turn(rows, turn):
-        return list(rows)
+    number = rows[0].turn if rows else 0
+    for row in rows:
+        if row.turn != number:
+            break
+    else:
+        # The usual case: all rows belong to one turn.
+        if 0 < number <= turn:
+            return rows
     # By turn, not sequence: a queued message was written before the previous answer.
     groups = [group for group in turns(rows) if group.number <= turn]
     asides = [row for row in rows if not row.turn and _is_aside(row)]
@@ -94,15 +100,6 @@ def with_remark(messages: tuple[LlmMessage, ...], remark: str) -> tuple[LlmMessa
     return (replace(first, text=start + first.text, media=media), *messages[1:])
 
 
-def _are_of_one_turn(rows: Sequence[Message], turn: int) -> bool:
-    """Return whether all rows belong to one turn, at most this one: the usual case."""
-    number = rows[0].turn if rows else 0
-    for row in rows:
-        if row.turn != number:
-            return False
-    return 0 < number <= turn
-
-
 def _is_aside(row: Message) -> bool:
     """Return whether a row outside a turn is for the model: a settlement or a recorded message."""
     return row.role is not Role.SYSTEM or any(
@@ -112,7 +109,7 @@ def _is_aside(row: Message) -> bool:
     )
 
 
-def _within(rows: list[Message], window: int, turn: int) -> list[Message]:
+def _within(rows: Sequence[Message], window: int, turn: int) -> Sequence[Message]:
     kept = 0
     for group in reversed(turns(rows)):
         if group.number != turn and kept + len(group.messages) > window:
@@ -148,76 +145,74 @@ def _fenced(summary: Compaction) -> str:
     )
 
 
-def _results(rows: Sequence[Message]) -> Mapping[CallId, ToolResult]:
-    results: dict[CallId, ToolResult] = {}
-    for row in rows:
-        for part in row.parts:
-            if isinstance(part, ToolResult):
-                # The first result wins, as in the record.
-                results.setdefault(part.call_id, part)
-    return results
-
-
 class Conversation:
     """A request under construction: the current role and the messages before it.
 
     Results are known for the turns being added; a call and its result share a turn.
     """
 
-    def __init__(self, thoughts: Thoughts = MappingProxyType({})) -> None:
-        """`thoughts` maps rows of this turn to the reasoning of the provider that is asked."""
+    def __init__(
+        self,
+        thoughts: Thoughts = MappingProxyType({}),
+        earlier: "Conversation | None" = None,
+    ) -> None:
+        """Begin a conversation, or continue a copy of an earlier one without thoughts.
+
+        `thoughts` maps rows of this turn to the reasoning of the provider that is asked.
+        """
         self._thoughts = thoughts
-        self._results: Mapping[CallId, ToolResult] = {}
-        self._messages: list[LlmMessage] = []
-        self._speaker = "user"
-        self._texts: list[str] = []
-        self._media: list[LlmMedia] = []
+        self._results: dict[CallId, ToolResult] = earlier._results if earlier else {}
+        self._messages: list[LlmMessage] = earlier._messages.copy() if earlier else []
+        self._speaker: str = earlier._speaker if earlier else "user"
+        self._texts: list[str] = earlier._texts.copy() if earlier else []
+        self._media: list[LlmMedia] = earlier._media.copy() if earlier else []
+        self._calls: list[ToolCall] = earlier._calls.copy() if earlier else []
         # Reasoning without output yet: sent with the next text or call, otherwise dropped.
         self._thinking: list[LlmReasoning] = []
         self._reasoning: list[LlmReasoning] = []
-        self._calls: list[ToolCall] = []
-
-    def copy(self, thoughts: Thoughts = MappingProxyType({})) -> "Conversation":
-        """Return an independent copy that can be continued."""
-        twin = Conversation(thoughts)
-        twin._results = self._results
-        twin._messages = self._messages.copy()
-        twin._speaker = self._speaker
-        twin._texts = self._texts.copy()
-        twin._media = self._media.copy()
-        twin._thinking = self._thinking.copy()
-        twin._reasoning = self._reasoning.copy()
-        twin._calls = self._calls.copy()
-        return twin
 
     def speak(self, rows: Sequence[Message]) -> None:
         """Append whole turns in order."""
         if self._calls:
             self._close()
-        self._results = _results(rows)
+        self._results = {}
         for row in rows:
-            self._row(row)
-
-    def _row(self, row: Message) -> None:
-        if row.role is Role.USER:
-            self.user(row.text, media_of(row.parts))
-            return
-        if row.role is Role.ASSISTANT:
-            self.assistant(row.text, self._thoughts.get(row.id, ()))
-            return
-        for part in row.parts:
-            if isinstance(part, ToolCall):
-                self.call(part, self._thoughts.get(row.id, ()))
-            elif isinstance(part, ToolResult) and self._calls:
+            for part in row.parts:
+                if isinstance(part, ToolResult):
+                    # The first result wins, as in the record.
+                    self._results.setdefault(part.call_id, part)
+        for row in rows:
+            if row.role is Role.USER:
+                is_text = len(row.parts) == 1 and isinstance(row.parts[0], Text)
+                self.say("user", row.text, () if is_text else media_of(row.parts))
+            elif row.role is Role.ASSISTANT:
+                # Text after calls belongs to the next step, so their results must come first.
+                if self._calls:
+                    self._close()
+                thoughts = self._thoughts.get(row.id, ())
+                self._thinking += thoughts
+                # Blanks that a signature of the reasoning covers must stay.
+                self.say("assistant", row.text, may_be_blank=bool(thoughts))
+            elif row.role is Role.SYSTEM:
+                self._note(row)
+            elif isinstance(part := row.parts[0], ToolCall):
+                self._thinking += self._thoughts.get(row.id, ())
+                self._pass_to("assistant")
+                self._calls.append(part)
+            elif self._calls:
                 self._close()
-            elif isinstance(part, Notice) and part.code in CLOSING:
-                self.user(REMARKS[part.code])
+
+    def _note(self, row: Message) -> None:
+        """Append what Holdfast or a client has noted for the model."""
+        for part in row.parts:
+            if isinstance(part, Notice) and part.code in CLOSING:
+                self.say("user", REMARKS[part.code])
             elif isinstance(part, Notice) and part.code in _FOR_MODEL:
-                self.user(f"({part.text})")
+                self.say("user", f"({part.text})")
             elif isinstance(part, Notice) and part.code is NoticeCode.MEDIA_REFUSED:
                 self._hide_media()
             elif isinstance(part, Text) and not row.turn:
-                self.user(f"(Note: {part.text})")
+                self.say("user", f"(Note: {part.text})")
 
     def _hide_media(self) -> None:
         """Replace the media so far by descriptions, because a provider has refused them."""
@@ -229,31 +224,24 @@ class Conversation:
             self._texts = [now.text]
             self._media = []
 
-    def user(self, text: str, media: Sequence[LlmMedia] = ()) -> None:
-        if text.strip() or media:
-            self._pass_to("user")
+    def say(
+        self,
+        speaker: str,
+        text: str,
+        media: Sequence[LlmMedia] = (),
+        *,
+        may_be_blank: bool = False,
+    ) -> None:
+        """Append a text, unless it is blank, which some providers refuse."""
+        if text.strip() or media or (text and may_be_blank):
+            self._pass_to(speaker)
             start = sum(len(said) + len(_BETWEEN) for said in self._texts) if media else 0
             for each in media:
                 self._media.append(replace(each, at=start + each.at))
             self._texts.append(text)
 
-    def assistant(self, text: str, reasoning: Sequence[LlmReasoning] = ()) -> None:
-        # Text after calls belongs to the next step, so their results must come first.
-        if self._calls:
-            self._close()
-        # Some providers refuse blank text; blanks covered by a reasoning signature must stay.
-        words = text if text.strip() or reasoning else ""
-        self._thinking.extend(reasoning)
-        if words:
-            self._pass_to("assistant")
-            self._texts.append(words)
-
-    def call(self, call: ToolCall, reasoning: Sequence[LlmReasoning] = ()) -> None:
-        self._thinking.extend(reasoning)
-        self._pass_to("assistant")
-        self._calls.append(call)
-
     def finished(self) -> tuple[LlmMessage, ...]:
+        """Return the messages, the last of which is for the model to answer."""
         self._close()
         # Some providers treat a final assistant message as the start of the next answer.
         if not self._messages or self._messages[-1].role == "assistant":
@@ -262,60 +250,55 @@ class Conversation:
 
     def _pass_to(self, speaker: str) -> None:
         if speaker != self._speaker:
-            self._close()
+            if self._texts or self._calls:
+                self._close()
             self._speaker = speaker
-        if speaker == "assistant" and not self._messages:
-            self._messages.append(LlmMessage(role="user", text=BEGINNING))
         if speaker == "assistant":
-            self._reasoning.extend(self._thinking)
+            if not self._messages:
+                self._messages.append(LlmMessage(role="user", text=BEGINNING))
+            self._reasoning += self._thinking
         self._thinking.clear()
 
     def _close(self) -> None:
-        if self._texts or self._calls:
-            self._messages.append(
-                LlmMessage(
-                    role=self._speaker,
-                    text=_BETWEEN.join(self._texts),
-                    media=tuple(self._media),
-                    reasoning=tuple(self._reasoning),
-                    calls=tuple(map(_in_flight, self._calls)),
-                )
+        if not self._texts and not self._calls:
+            return
+        calls = []
+        for call in self._calls:
+            calls.append(LlmToolCall(id=call.id, name=call.name, arguments=call.arguments))
+        self._messages.append(
+            LlmMessage(
+                role=self._speaker,
+                text=_BETWEEN.join(self._texts),
+                media=tuple(self._media),
+                reasoning=tuple(self._reasoning),
+                calls=tuple(calls),
             )
-            self._texts.clear()
-            self._media.clear()
+        )
         # Moved up to their calls, because providers accept nothing in between.
         for call in self._calls:
             self._messages.append(_answer(call, self._results.get(call.id)))
+        self._texts.clear()
+        self._media.clear()
         self._reasoning.clear()
         self._calls.clear()
 
 
-def _in_flight(call: ToolCall) -> LlmToolCall:
-    return LlmToolCall(id=call.id, name=call.name, arguments=call.arguments)
-
-
-def _answer(call: ToolCall, result: ToolResult | None) -> LlmMessage:
-    is_error = result is None or result.status is not ResultStatus.OK
-    text = _result_text(result)
+def _answer(call: ToolCall, found: ToolResult | None) -> LlmMessage:
+    media: tuple[LlmMedia, ...] = ()
+    is_error = found is None or found.status is not ResultStatus.OK
+    if found is None:
+        text = NO_RESULT
+    elif is_error:
+        error = f" ({found.error.code}): {found.error.message}" if found.error else ""
+        text = f"{found.status}{error}"
+    else:
+        result = found.result
+        text = result if isinstance(result, str) else msgspec.json.encode(result).decode()
+        text = text or "(nothing)"
+        media = media_in(result, text) if HANDLES in text else ()
     return LlmMessage(
-        role="tool",
-        call_id=call.id,
-        name=call.name,
-        text=text,
-        media=() if result is None or is_error else media_in(result.result, text),
-        is_error=is_error,
+        role="tool", call_id=call.id, name=call.name, text=text, media=media, is_error=is_error
     )
-
-
-def _result_text(result: ToolResult | None) -> str:
-    if result is None:
-        return NO_RESULT
-    if result.status is not ResultStatus.OK:
-        error = f" ({result.error.code}): {result.error.message}" if result.error else ""
-        return f"{result.status}{error}"
-    if isinstance(result.result, str):
-        return result.result or "(nothing)"
-    return msgspec.json.encode(result.result).decode()
 
 
 KEPT_MOST: Final = 256
@@ -346,8 +329,10 @@ class ProjectionCache:
         if settled is None:
             return project(history, turn=turn, thoughts=thoughts)
         if now:
-            self._keep(history[now - 1].chain, settled)
-        conversation = settled.copy(thoughts)
+            self._kept[history[now - 1].chain] = settled
+            if len(self._kept) > KEPT_MOST:
+                self._kept.popitem(last=False)
+        conversation = Conversation(thoughts, settled)
         conversation.speak(project_message(history[now:], turn=turn))
         return conversation.finished()
 
@@ -361,11 +346,6 @@ class ProjectionCache:
         conversation = known or Conversation()
         conversation.speak(project_message(rest, turn=turn))
         return conversation
-
-    def _keep(self, last: bytes, settled: Conversation) -> None:
-        self._kept[last] = settled
-        while len(self._kept) > KEPT_MOST:
-            self._kept.popitem(last=False)
 
 
 def _start_of(history: Sequence[Message], turn: int, end: int) -> int:
