@@ -353,7 +353,7 @@ class _Deferred:
             await self._built.aclose()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.built(), name)
+        return getattr(self._built or self.built(), name)
 
 
 class _DeferredLoops:

@@ -433,11 +433,11 @@ def is_known_tool(tool: ToolSpec, agent: Agent, known: frozenset[str]) -> bool:
 
 def functions_of(tools: Iterable[ToolSpec]) -> list[str]:
     """Return the names of the tools that are functions of a program."""
-    own = CATALOGUE | ELSEWHERE
     return [
         tool.name
         for tool in tools
-        if tool.name not in own
+        if tool.name not in CATALOGUE
+        and tool.name not in ELSEWHERE
         and not tool.is_described
         # Also those of servers that a client has named, and may name no more.
         and not tool.name.startswith(REMOTE)

@@ -283,6 +283,7 @@ class Scrubber:
         # visible.
         values = sorted((value for value in named if len(value) >= SHORTEST), key=len, reverse=True)
         self._managed = tuple(_managed(named[value], value) for value in values)
+        self.has_secrets = bool(self._managed)
         self._anchors = tuple(
             bytewise(anchor) for managed in self._managed for anchor in managed.anchors
         )
@@ -325,7 +326,7 @@ class Scrubber:
 
     def holds(self, text: str) -> bool:
         """Return whether the text contains a managed secret."""
-        return self.clean(text) is not text
+        return self.has_secrets and self.clean(text) is not text
 
     def shows_mark(self, text: str) -> bool:
         """Return whether the text contains the mark of a redacted secret."""
@@ -364,6 +365,9 @@ class ScrubbedStream:
     def feed(self, text: str) -> str:
         """Return the text that is safe to emit; a possible start of a secret is buffered."""
         scrubber = self._scrubber()
+        if not scrubber.has_secrets and not self._held:
+            self._shown = (self._shown + text)[-_SHOWN_LONGEST:]
+            return text
         shown = scrubber.clean(self._shown)
         cleaned = _behind(shown, scrubber.clean(shown + self._held + text))
         cut = scrubber.unfinished(cleaned)

@@ -27,7 +27,6 @@ from holdfast.domain.messages import (
     CLOSING,
     Message,
     Notice,
-    NoticeCode,
     Part,
     Plan,
     ResultStatus,
@@ -211,10 +210,8 @@ INTERRUPTED: Final = Outcome(
 
 def closing_notice(outcome: Outcome) -> MessageDraft | None:
     """Return the row that marks an abnormal end, so that partial text cannot pass for an answer."""
-    try:
-        # Abnormal stop reasons and closing notices share their names; normal ones have no notice.
-        code = NoticeCode(outcome.stop_reason.value)
-    except ValueError:
+    code = _CLOSING_CODES.get(outcome.stop_reason)
+    if code is None:
         return None
     failure = outcome.failure
     text = f"{failure.code}: {failure.message}" if failure else _STOP_TEXTS[outcome.stop_reason]
@@ -223,6 +220,8 @@ def closing_notice(outcome: Outcome) -> MessageDraft | None:
     return MessageDraft(role=Role.SYSTEM, parts=(Notice(code=code, text=text),))
 
 
+# Abnormal stop reasons and closing notices share their names; normal ones have no notice.
+_CLOSING_CODES: Final = {StopReason(code.value): code for code in CLOSING}
 _STOP_TEXTS = {
     StopReason.ABORTED: "The turn was stopped by its user.",
     StopReason.INTERRUPTED: "The turn was interrupted.",

@@ -19,7 +19,7 @@ from holdfast.domain.leases import RENEWAL_MS, Lease
 from holdfast.ports.agent_processes import ProcessPool
 from holdfast.services.background_tasks import Background, rest
 from holdfast.services.leases import Leases
-from holdfast.services.turns import Turns, is_fenced
+from holdfast.services.turns import Turns, TurnWritten, is_fenced
 
 log = logging.getLogger(__name__)
 
@@ -265,8 +265,14 @@ class LocalCoordinator(Background):
             if lease is None:
                 return
             self._held[key] = lease
-            is_paused = await self._turns.drain(lease, is_wanted)
-            if not is_paused:
+            while True:
+                written = await self._turns.play(lease)
+                is_next = written is TurnWritten.NEXT_TURN_WAITS
+                if is_next and await self._turns.begin_next(lease, is_wanted):
+                    continue
+                if written is not TurnWritten.GOES_ON:
+                    break
+            if written is not TurnWritten.PAUSED:
                 self._watched.discard(key)
         except HoldfastError as error:
             if not is_fenced(error):
@@ -314,7 +320,7 @@ class _Seat:
 
     async def take(self) -> None:
         """Wait for a free place, unless it is taken or the task has ended."""
-        if not self._is_due():
+        if self._is_taken or self._is_closed:
             return
         await self._places.acquire()
         # An agent may ask several questions at a time, whose answers arrive together or too late.
@@ -328,8 +334,8 @@ class _Seat:
 
     def close(self) -> None:
         """Free the place for good, because the task has ended."""
-        self.leave()
         self._is_closed = True
+        self.leave()
 
     def leave(self) -> None:
         """Free the place, if it is taken."""

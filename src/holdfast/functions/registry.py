@@ -94,11 +94,11 @@ class FunctionRegistry:
 
     def missing(self, session: Session) -> list[str]:
         """Return the functions of a session that this process does not have."""
-        return [
-            name
-            for name in functions_of(session.tools)
-            if self.find(session.owner, session.id, name) is None
-        ]
+        names = functions_of(session.tools)
+        # Checked first, because few sessions have functions and every turn asks.
+        if not names:
+            return names
+        return [name for name in names if self.find(session.owner, session.id, name) is None]
 
     def names(self, owner: Owner) -> frozenset[str]:
         """Return the names of the functions that all sessions of an owner can use."""

@@ -156,7 +156,7 @@ class Models:
         Rows refer to models by id, so the name would otherwise exist only in the configuration.
         """
         default = self._default
-        if self._is_default_kept or all(model.id != default.id for model in asked):
+        if self._is_default_kept or default.id not in [model.id for model in asked]:
             return
         if await self._store.read(lambda tx: tx.models.by_id(default.id)) is None:
             await self._store.write(lambda tx: tx.models.add(default))

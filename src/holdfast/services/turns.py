@@ -5,7 +5,7 @@ The coordinator decides when and where a turn runs.
 
 import logging
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum, auto
 from functools import partial, reduce
@@ -100,7 +100,8 @@ class TurnWritten(Enum):
     ALL_ENDED = auto()
 
 
-_NOT_OVER = frozenset({TurnWritten.GOES_ON, TurnWritten.NEXT_TURN_WAITS})
+# Sessions whose unchanging inputs stay in memory.
+_PREPARED_MOST: Final = 256
 
 
 class TurnInputs:
@@ -123,6 +124,12 @@ class TurnInputs:
         self._approvals = approvals
         self._limits = limits
         self._journal = journal
+        # What does not change between the turns of a session, of the most recently used ones.
+        self._prepared: OrderedDict[SessionKey, TurnInput] = OrderedDict()
+
+    def forget(self, key: SessionKey) -> None:
+        """Drop what is kept for a session that has ended or pauses."""
+        self._prepared.pop(key, None)
 
     async def read(
         self,
@@ -144,38 +151,64 @@ class TurnInputs:
         found = self._known(session, live)
         if found is None:
             found = await store.read(Brief(lambda tx: self._read(tx, session, live)))
-        if found is None:
-            return _past_the_cap(session)
+            if found is None:
+                return _past_the_cap(session)
+            await self._models.keep(found[0])
         models, budget = found
-        await self._models.keep(models)
+        prepared = self._prepared.get(key)
+        place = prepared.place if prepared is not None else None
+        if (
+            prepared is None
+            or prepared.session is not session
+            or not self._workspaces.is_current(place)
+        ):
+            prepared = self._prepare(session, key)
+        if not may_pause:
+            prepared = replace(prepared, approver=self._approvals.of(key))
         calls = tuple(turn.calls.values())
-        return TurnInput(
-            agent=session.agent,
+        return replace(
+            prepared,
             models=models,
-            context=session.context,
             history=tuple(history),
             calls=calls,
-            starts=await _count_starts(store, state, calls),
-            rows_now=partial(self._journal.rows_now, key),
-            session=session,
+            starts=await _count_starts(store, state, calls) if calls else {},
             call_ids=live.call_ids,
             turn=state.settled + 1,
             step=turn.steps + 1,
             ordinal=state.requests + 1,
-            shelf=self._workspaces.shelf(key),
-            place=self._workspaces.of(session, key),
-            tools=session.tools,
-            # A program of its own cannot be continued by another process.
-            approver=self._approvals.of(
-                key, may_pause=may_pause and not isinstance(session.agent.runtime, AcpRuntime)
-            ),
-            process_slot=self._process_slot(session, key),
-            limits=_limits(session.agent, self._limits),
             budget=budget,
             spent=state.microcents,
             last_usage=newest.usage if newest else None,
             last_model=newest.model_id if newest else None,
         )
+
+    def _prepare(self, session: Session, key: SessionKey) -> TurnInput:
+        """Return the inputs that do not change between turns, and keep them."""
+        place = self._workspaces.of(session, key)
+        agent = session.agent
+        prepared = TurnInput(
+            agent=agent,
+            models=(),
+            context=session.context,
+            history=(),
+            rows_now=partial(self._journal.rows_now, key),
+            session=session,
+            turn=0,
+            step=0,
+            ordinal=0,
+            shelf=place.shelf,
+            place=place,
+            tools=session.tools,
+            # A program of its own cannot be continued by another process.
+            approver=self._approvals.of(key, may_pause=not isinstance(agent.runtime, AcpRuntime)),
+            process_slot=self._process_slot(session, key),
+            limits=_limits(agent, self._limits),
+        )
+        self._prepared[key] = prepared
+        self._prepared.move_to_end(key)
+        if len(self._prepared) > _PREPARED_MOST:
+            self._prepared.popitem(last=False)
+        return prepared
 
     def _known(
         self, session: Session, live: LiveSession
@@ -205,7 +238,7 @@ async def _count_starts(
     store: Store, state: SessionState, calls: Sequence[Call]
 ) -> dict[CallId, int]:
     """Return how often the calls that a crash has cut off were started."""
-    if not any(call.state is CallState.STARTED for call in calls):
+    if CallState.STARTED not in [call.state for call in calls]:
         return {}
     names = [name_of(ToolStarted)]
     found = await store.read(lambda tx: tx.events.since(state, state.began, names))
@@ -248,11 +281,8 @@ class Turns:
         self._slots = slots
         self._missing = missing
 
-    async def drain(self, lease: Lease, is_wanted: IsWanted = allow_any_turn) -> bool:
-        """Run the turn that began with the lease, and the following ones that are wanted.
-
-        Return whether the last of them is paused.
-        """
+    def begin_next(self, lease: Lease, is_wanted: IsWanted = allow_any_turn) -> Awaitable[bool]:
+        """Begin the next turn if it is wanted; otherwise give the lease back."""
 
         def go_on(writer: CommitBuilder) -> bool:
             if is_wanted(writer.state.settled + 1):
@@ -262,22 +292,22 @@ class Turns:
             writer.update(holder=None, until=0)
             return False
 
-        while (written := await self._play(lease)) in _NOT_OVER:
-            is_next = written is TurnWritten.NEXT_TURN_WAITS
-            if is_next and not await self._journal.commit(lease, go_on):
-                break
-        return written is TurnWritten.PAUSED
+        return self._journal.commit(lease, go_on)
 
     def forget(self, key: SessionKey) -> None:
         """Drop a session that has ended from memory."""
+        self._inputs.forget(key)
         self._journal.forget(key)
 
     def emitter(self, lease: Lease) -> "Emitter":
         """Return what writes the drafts of one turn."""
-        return Emitter(self, lease, self._journal.deltas())
+        return Emitter(self, lease, self._journal.deltas)
 
-    async def _play(self, lease: Lease) -> TurnWritten:
-        """Write what the runtime emits; the turn always ends with an outcome."""
+    async def play(self, lease: Lease) -> TurnWritten:
+        """Run the turn that has begun with the lease, and write what its runtime emits.
+
+        The turn ends with an outcome, or it is paused.
+        """
         try:
             turn = await self._inputs.read(self._store, lease.key, lease=lease)
             if isinstance(turn, Outcome):
@@ -387,21 +417,34 @@ async def _nothing() -> None:
 class Emitter:
     """Writes the drafts of one turn, without secrets in its deltas."""
 
-    def __init__(self, turns: Turns, lease: Lease, deltas: RedactedDeltas) -> None:
+    def __init__(
+        self, turns: Turns, lease: Lease, make_filter: Callable[[], RedactedDeltas]
+    ) -> None:
         self._turns = turns
         self._lease = lease
-        self._deltas = deltas
+        self._make_filter = make_filter
+        # Made for the first delta.
+        self._filter: RedactedDeltas | None = None
 
     def emit(self, batch: Sequence[Draft]) -> Awaitable[object]:
         """Commit the drafts; they are on disk when the result is awaited."""
         # Empty while the redaction filter holds back text that may be a secret.
-        drafts = self._deltas.passed(batch)
+        drafts = self._passed(batch)
         return self._turns.record(self._lease, drafts) if drafts else _nothing()
 
-    async def end(self, ended: TurnEnd) -> TurnWritten:
+    def end(self, ended: TurnEnd) -> Awaitable[TurnWritten]:
         """Commit the last drafts and the end of the turn."""
-        drafts = [*self._deltas.passed(ended.drafts), *self._deltas.rest()]
-        return await self._turns.record(self._lease, drafts, ended.outcome)
+        drafts = self._passed(ended.drafts)
+        if self._filter is not None:
+            drafts = [*drafts, *self._filter.rest()]
+        return self._turns.record(self._lease, drafts, ended.outcome)
+
+    def _passed(self, batch: Sequence[Draft]) -> Sequence[Draft]:
+        if self._filter is None:
+            if StepDelta not in map(type, batch):
+                return batch
+            self._filter = self._make_filter()
+        return self._filter.passed(batch)
 
 
 def begin(writer: CommitBuilder, *, runner: str | UnsetType = UNSET) -> None:

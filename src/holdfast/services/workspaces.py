@@ -79,6 +79,10 @@ class Workspaces:
             shelf=self.shelf(key),
         )
 
+    def is_current(self, place: ToolWorkspace | None) -> bool:
+        """Return whether a workspace still has the MCP servers of the session's client."""
+        return place is not None and self._visitors.get(place.session, ()) is place.session_servers
+
     def shelf(self, key: SessionKey) -> SessionOutputStore:
         """Return the content store of a session, with or without tools."""
         return SessionOutputStore(self._store, key)

@@ -71,23 +71,30 @@ class LocalToolbox:
 
     async def offers(self, workspace: ToolWorkspace) -> tuple[LlmTool, ...]:
         """Return the tools that are granted and available in this workspace."""
-        own = tuple(
-            self._offer(tool)
-            for tool in self._tools.values()
-            if tool.name in workspace.tools and tool.is_available(workspace)
-        )
+        offers: list[LlmTool] = []
+        for name, tool in self._tools.items():
+            if name in workspace.tools and tool.is_available(workspace):
+                # Cached, because building a schema takes longer than the rest of a short turn.
+                if name not in self._offered:
+                    self._offered[name] = LlmTool(
+                        name=name, description=tool.description, parameters=tool.parameters()
+                    )
+                offers.append(self._offered[name])
         if self._functions is not None:
-            own = (*own, *self._functions.offers(workspace))
-        own = (*own, *self._client_offers(workspace))
-        if self._remote is None or not _has_servers(workspace):
-            return own
-        self._used[workspace.session] = asyncio.get_running_loop().time()
-        found = await self._remote.offers(workspace)
-        return (*own, *self._shown(found))
+            offers += self._functions.offers(workspace)
+        for name in workspace.client_tools:
+            # Unless a function of this process has the name.
+            own = self._own_tool(workspace, name)
+            if isinstance(own, ClientTool):
+                offers.append(own.offer())
+        if self._remote is not None and (workspace.servers or workspace.session_servers):
+            self._used[workspace.session] = asyncio.get_running_loop().time()
+            offers += self._shown(await self._remote.offers(workspace))
+        return tuple(offers)
 
     async def troubles(self, workspace: ToolWorkspace) -> tuple[str, ...]:
         """Return which configured servers or tools are missing here, as sentences for display."""
-        if self._remote is None or not _has_servers(workspace):
+        if self._remote is None or not (workspace.servers or workspace.session_servers):
             return ()
         return tuple(map(self._scrubber().clean, await self._remote.troubles(workspace)))
 
@@ -117,7 +124,9 @@ class LocalToolbox:
                         ResultCode.TARGET_CHANGED,
                         "The target of the call has changed since the approval; request it again.",
                     )
-            tool = await self._tool(workspace, asked.name)
+            tool = self._own_tool(workspace, asked.name)
+            if tool is None:
+                tool = await self._find_remote(workspace, asked.name)
             arguments = _parse_arguments(tool, asked.arguments)
             return await self._cleaned(await tool.run(workspace, arguments, planned))
         except ToolFailure as trouble:
@@ -155,6 +164,8 @@ class LocalToolbox:
     async def _cleaned(self, done: CallOutcome) -> CallOutcome:
         """Redact secrets before the model gets the result; redacting stored rows is too late."""
         scrubber = self._scrubber()
+        if not scrubber.has_secrets:
+            return done
         # A thread only for large results, because awaiting one could be cancelled and lose the
         # result.
         if is_small([done.result, done.error.message if done.error else ""]):
@@ -169,35 +180,23 @@ class LocalToolbox:
             if shown.name == tool.name:
                 yield shown
 
-    def _offer(self, tool: LocalTool[Any]) -> LlmTool:
-        # Cached, because building a schema takes longer than the rest of a short turn.
-        if tool.name not in self._offered:
-            self._offered[tool.name] = LlmTool(
-                name=tool.name, description=tool.description, parameters=tool.parameters()
-            )
-        return self._offered[tool.name]
+    def _own_tool(self, workspace: ToolWorkspace, name: str) -> LocalTool[Any] | None:
+        # No function can have the name of a built-in tool.
+        tool = self._tools.get(name)
+        if tool is None and self._functions is not None:
+            tool = self._functions.find(workspace, name)
+        return tool or find_client_tool(workspace, name)
 
-    def _client_offers(self, workspace: ToolWorkspace) -> Iterator[LlmTool]:
-        """Yield the tools that a client runs, unless a function of this process has the name."""
-        for spec in workspace.client_tools.values():
-            tool = self._own_tool(workspace, spec.name)
-            if isinstance(tool, ClientTool):
-                yield tool.offer()
-
-    async def _tool(self, workspace: ToolWorkspace, name: str) -> LocalTool[Any]:
-        tool = self._own_tool(workspace, name)
-        if tool is None and self._remote is not None:
-            tool = await self._remote.find(workspace, name)
+    async def _find_remote(self, workspace: ToolWorkspace, name: str) -> LocalTool[Any]:
+        tool = await self._remote.find(workspace, name) if self._remote is not None else None
         if tool is None:
             raise ToolFailure(ResultCode.UNKNOWN_TOOL, f"There is no tool {name!r}.")
         return tool
 
-    def _own_tool(self, workspace: ToolWorkspace, name: str) -> LocalTool[Any] | None:
-        function = self._functions.find(workspace, name) if self._functions else None
-        return function or self._tools.get(name) or find_client_tool(workspace, name)
-
     async def _planned(self, workspace: ToolWorkspace, asked: RequestedCall) -> PlannedCall:
-        tool = await self._tool(workspace, asked.name)
+        tool = self._own_tool(workspace, asked.name)
+        if tool is None:
+            tool = await self._find_remote(workspace, asked.name)
         if not self._is_granted(workspace, asked.name):
             raise ToolFailure(ResultCode.NOT_GRANTED, f"The tool {asked.name} is not granted.")
         try:
@@ -208,7 +207,8 @@ class LocalToolbox:
             text = f"The tool has changed since this was asked. {trouble.message}"
             raise ToolFailure(trouble.code, text) from None
         scrubber = self._scrubber()
-        _require_no_secret(asked, scrubber)
+        if scrubber.has_secrets:
+            _require_no_secret(asked, scrubber)
         if not tool.is_available(workspace):
             raise ToolFailure(ResultCode.UNAVAILABLE, f"{asked.name} is not available here.")
         aim = await tool.again(workspace, arguments, asked) if tool.again is not None else None
@@ -220,7 +220,8 @@ class LocalToolbox:
             tool_class=aim.tool_class,
             digest=digest_of(asked.name, asked.arguments, workspace.working_dir, aim.targets),
             question=scrubber.clean(aim.question),
-            preview={key: scrubber.clean(text) for key, text in aim.preview.items()},
+            preview=aim.preview
+            and {key: scrubber.clean(text) for key, text in aim.preview.items()},
             memory=aim.memory,
             approval=aim.approval,
             slot=aim.slot,
@@ -241,10 +242,6 @@ class OwnFunction(LocalToolbox):
 
     def _is_granted(self, _: ToolWorkspace, name: str) -> bool:
         return name in self._tools
-
-
-def _has_servers(workspace: ToolWorkspace) -> bool:
-    return bool(workspace.servers or workspace.session_servers)
 
 
 def _classify_failure(trouble: ToolFailure, effect: Effect) -> ToolFailure:
