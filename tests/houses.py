@@ -57,8 +57,8 @@ from holdfast.services.session_views import SessionViews
 from holdfast.services.sessions import Sessions
 from holdfast.services.stamping import IdFactory, Stamping
 from holdfast.services.tokens import Tokens
-from holdfast.services.turns import Compactions, TurnInputs, Turns
-from holdfast.services.workspaces import Workspaces
+from holdfast.services.turn_inputs import TurnInputs, Workspaces
+from holdfast.services.turns import Compactions, Turns
 from holdfast.store.sqlite.connection import set_key
 from holdfast.store.sqlite.token_file import SecretFile
 from holdfast.tools.toolbox import LocalToolbox

@@ -60,8 +60,8 @@ from holdfast.services.session_views import SessionViews
 from holdfast.services.sessions import Sessions
 from holdfast.services.stamping import IdFactory, Stamping
 from holdfast.services.tokens import Tokens
-from holdfast.services.turns import Compactions, TurnInputs, Turns
-from holdfast.services.workspaces import Visitors, Workspaces
+from holdfast.services.turn_inputs import TurnInputs, Visitors, Workspaces
+from holdfast.services.turns import Compactions, Turns
 from holdfast.store.database_url import password_of
 from holdfast.store.sqlite.change_watch import StoreDoorbell
 from holdfast.store.sqlite.token_file import SecretFile
@@ -153,9 +153,9 @@ async def _records(stack: AsyncExitStack, config: Config, outside: Environment) 
     secrets = Secrets(keychain, os.environ, KEY_VARIABLES)
     if (password := password_of(config.database_url or "")) is not None:
         secrets.remember("store.database_url", Secret(password))
-    stamping = Stamping(
-        clock=outside.clock, id_factory=id_factory, scrubber=partial(getattr, secrets, "scrubber")
-    )
+    # Not a function of Python, because every row that is written asks for it.
+    scrubber = partial(getattr, secrets, "scrubber")
+    stamping = Stamping(clock=outside.clock, id_factory=id_factory, scrubber=scrubber)
     journal = Journal(store, doorbell, stamping)
     return _Records(
         key_source=kept.key_source,

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from holdfast.process.launcher import Launcher
     from holdfast.services.agents import Agents
     from holdfast.services.models import Models
-    from holdfast.services.turns import TurnInputs, Turns
+    from holdfast.services.turn_inputs import TurnInputs
+    from holdfast.services.turns import Turns
     from holdfast.tools.mcp.client import McpSettings
     from holdfast.tools.process_context import ProcessSettings
     from holdfast.tools.repository_files import LocalRepositoryFiles

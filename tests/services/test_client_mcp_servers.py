@@ -7,7 +7,7 @@ import pytest
 from holdfast.api import Holdfast
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.services.agent_processes import SessionMcpServers
-from holdfast.services.workspaces import Visitors, workspace_name
+from holdfast.services.turn_inputs import Visitors, workspace_name
 from tests.tools.mcp_servers import Book
 
 pytestmark = pytest.mark.anyio

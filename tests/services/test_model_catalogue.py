@@ -12,7 +12,7 @@ from holdfast.api import Holdfast
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.models import OFFLINE, ModelRequest, ModelSource, Prices, model_of
 from holdfast.domain.sessions import Created, SessionRequest
-from holdfast.services.turns import MODELS_SECONDS
+from holdfast.services.turn_inputs import MODELS_SECONDS
 from tests.houses import current, played
 from tests.marks import each_case
 

@@ -20,12 +20,6 @@ class CancelledItselfError(Exception):
     """
 
 
-def is_cancelled() -> bool:
-    """Return whether cancellation of the current task was requested."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 def stop_if_cancelled() -> None:
     """Raise `CancelledError` if a requested cancellation was swallowed by other code."""
     task = asyncio.current_task()

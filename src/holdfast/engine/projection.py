@@ -234,7 +234,8 @@ class Conversation:
     ) -> None:
         """Append a text, unless it is blank, which some providers refuse."""
         if text.strip() or media or (text and may_be_blank):
-            self._pass_to(speaker)
+            if speaker != self._speaker or self._thinking:
+                self._pass_to(speaker)
             start = sum(len(said) + len(_BETWEEN) for said in self._texts) if media else 0
             for each in media:
                 self._media.append(replace(each, at=start + each.at))

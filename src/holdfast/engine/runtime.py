@@ -8,6 +8,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -32,7 +33,6 @@ from holdfast.domain.secrets import Scrubber
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.text import storable
 from holdfast.domain.tools import REMOTE, Effect, ResultCode
-from holdfast.engine.cancellation import is_cancelled, stop_if_cancelled
 from holdfast.engine.model_requests import (
     CUT_BY_BUDGET,
     FILTERED,
@@ -62,6 +62,7 @@ MEDIA_REFUSED: Final = (
     "The provider rejected a request with the attachment above. From now on the "
     "model gets a text instead; attach it again to retry."
 )
+_name: Final = attrgetter("name")
 _CALL_ID: Final = re.compile(r"[!-~]{1,256}")
 _OVER_LIMIT: Final = refuse_call(
     ResultCode.LIMIT, "the turn has used all its tool rounds", ResultStatus.SKIPPED
@@ -95,19 +96,23 @@ class EngineRuntime:
         play = TurnState(turn, emit)
         self._thoughts.give_back(play)
         calls = list(filter(is_open, turn.calls))
+        # Always set, because this is a coroutine.
+        task: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]
         try:
             while True:
                 # Sequentially. The last result is carried, which saves one transaction; everything
                 # else is on disk before it takes effect: a question before it is asked, a start
                 # before the side effect, a result before the next call.
                 for place, call in enumerate(calls, start=1):
-                    # A result is written even after a cancellation, but no further call is started.
-                    stop_if_cancelled()
+                    # A tool may have swallowed the cancellation. A result is written even after it,
+                    # but no further call is started.
+                    if task.cancelling():
+                        raise asyncio.CancelledError
                     done = await dispatch(self._toolbox, play, call, self._new_id)
                     play.carry(answer(call, done))
                     if place < len(calls):
                         await play.emit()
-                if ending := _ending(play) or await self._prepare(play):
+                if ending := _ending(play) or await self._prepare(play, task):
                     return play.end(ending)
                 heard = await self._chain.ask(play, turn.models[0])
                 if isinstance(heard, StepResult) and isinstance(heard.answer.end, Failed):
@@ -127,21 +132,22 @@ class EngineRuntime:
         """Summarise everything before the last answered turn."""
         return await self._chain.compactor.fold(TurnState(turn), reason="manual")
 
-    async def _prepare(self, play: TurnState) -> Outcome | None:
+    async def _prepare(self, play: TurnState, task: "asyncio.Task[Any]") -> Outcome | None:
         """List the tools, and compact the history if it is too long; an outcome ends the turn."""
         is_due = self._chain.compactor.is_due(play)
-        is_over = is_cancelled()
+        is_over = task.cancelling() > 0
         # Before any wait, a budget's included: a crash meanwhile would lose the carried results.
         if play.carried and (is_due or play.offers is None or play.cap > 0 or is_over):
             await play.emit()
-        # A tool may have swallowed the cancellation; no request is sent after it.
+        # As above: no request is sent after it.
         if is_over:
             raise asyncio.CancelledError
         if play.offers is None:
             try:
                 found = await self._list_tools(play)
             except asyncio.CancelledError:
-                stop_if_cancelled()
+                if task.cancelling():
+                    raise
                 return Outcome(stop_reason=StopReason.ERROR, failure=self._unlisted())
             # No request is open and every call has a result, so the turn can end normally.
             except Exception:  # noqa: BLE001
@@ -164,11 +170,12 @@ class EngineRuntime:
         troubles = await self._toolbox.troubles(place)
         play.offers = offers
         drafts: list[Draft] = []
-        remote = [tool.name for tool in offers if tool.name.startswith(REMOTE)]
-        if remote:
-            known = {tool.name for tool in play.turn.tools}
-            if fresh := tuple(name for name in remote if name not in known):
-                drafts.append(ToolsFound(names=fresh))
+        known, fresh = set(map(_name, play.turn.tools)), []
+        for tool in offers:
+            if tool.name.startswith(REMOTE) and tool.name not in known:
+                fresh.append(tool.name)
+        if fresh:
+            drafts.append(ToolsFound(names=tuple(fresh)))
         if troubles:
             parts = [part for row in play.rows for part in row.parts]
             reported = {part.text for part in parts if isinstance(part, Notice)}

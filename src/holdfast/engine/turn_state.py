@@ -102,7 +102,12 @@ class TurnState:
             if isinstance(draft, MessageDraft):
                 self._add(draft, self.turn.turn)
             elif isinstance(draft, CostDraft):
-                self._charge(draft)
+                self.spent += draft.microcents
+                self.ordinal += 1
+                if draft.usage is not None and draft.usage != Usage() and not draft.is_aside:
+                    self.last_usage, self.last_model = draft.usage, draft.model_id
+                    self.has_asked = True
+                    self._counted = len(self.rows)
             elif isinstance(draft, Summary):
                 part = Compaction(summary=draft.text, dropped_through=draft.dropped_through)
                 self._add(MessageDraft(role=Role.SYSTEM, parts=(part,)), 0)
@@ -125,14 +130,6 @@ class TurnState:
         if not self.has_asked:
             rows = [*_uncounted(self.turn.history, self.turn.turn), *rows]
         return sum(len(encode_parts(row.parts)) + MESSAGE_TOKENS for row in rows)
-
-    def _charge(self, cost: CostDraft) -> None:
-        self.spent += cost.microcents
-        self.ordinal += 1
-        if cost.usage is not None and cost.usage != Usage() and not cost.is_aside:
-            self.last_usage, self.last_model = cost.usage, cost.model_id
-            self.has_asked = True
-            self._counted = len(self.rows)
 
     def _add(self, draft: MessageDraft, turn: int) -> None:
         newest = self.rows[-1] if self.rows else None

@@ -230,22 +230,40 @@ class LocalCoordinator(Background):
         """Run queued turns until none is left or another process holds the lease."""
         me = asyncio.current_task()
         seat = self._seats[key] = _Seat(self._places)
+        is_wanted = partial(self._is_wanted, key)
         try:
             while key in self._woken:
                 self._woken.discard(key)
                 # Slot before lease: while this waits for a slot, another process may run the turn.
                 await seat.take()
+                lease = self._begun.pop(key, None)
                 try:
-                    await self._drain(key)
+                    lease = lease or await self._leases.acquire(key, is_wanted)
+                    if lease is not None:
+                        self._held[key] = lease
+                        written = await self._turns.play(lease)
+                        while written is TurnWritten.GOES_ON or (
+                            written is TurnWritten.NEXT_TURN_WAITS
+                            and await self._turns.begin_next(lease, is_wanted)
+                        ):
+                            written = await self._turns.play(lease)
+                        if written is not TurnWritten.PAUSED:
+                            self._watched.discard(key)
+                except HoldfastError as error:
+                    if not is_fenced(error):
+                        raise
+                    self._watched.discard(key)
                 finally:
                     seat.leave()
-        except HoldfastError as error:
+                # Not in the `finally`: a cancelled task retains its lease until the coordinator
+                # releases it. Only this lease: a turn started in the meantime has its own and runs
+                # next.
+                if lease is not None and self._held.get(key) is lease:
+                    del self._held[key]
+        except Exception as error:  # noqa: BLE001
             # The turn stays open in the store; the next tick or another process takes it over.
             self._forget(key)
-            log.warning("the session with key %s was skipped: %s", key, error.message)
-        except Exception:
-            self._forget(key)
-            log.exception("the session with key %s was skipped after an internal error", key)
+            _log_skipped(key, error)
         finally:
             seat.close()
             if self._running.get(key) is me:
@@ -256,32 +274,6 @@ class LocalCoordinator(Background):
     def _forget(self, key: SessionKey) -> None:
         self._held.pop(key, None)
         self._begun.pop(key, None)
-
-    async def _drain(self, key: SessionKey) -> None:
-        lease = self._begun.pop(key, None)
-        try:
-            is_wanted = partial(self._is_wanted, key)
-            lease = lease or await self._leases.acquire(key, is_wanted)
-            if lease is None:
-                return
-            self._held[key] = lease
-            while True:
-                written = await self._turns.play(lease)
-                is_next = written is TurnWritten.NEXT_TURN_WAITS
-                if is_next and await self._turns.begin_next(lease, is_wanted):
-                    continue
-                if written is not TurnWritten.GOES_ON:
-                    break
-            if written is not TurnWritten.PAUSED:
-                self._watched.discard(key)
-        except HoldfastError as error:
-            if not is_fenced(error):
-                raise
-            self._watched.discard(key)
-        # Not in a `finally`: a cancelled task retains its lease until the coordinator releases it.
-        # Only this lease: a turn started in the meantime has its own and runs next.
-        if self._held.get(key) is lease:
-            self._held.pop(key, None)
 
     def _is_wanted(self, key: SessionKey, turn: int) -> bool:
         """Return whether this process should run a turn requested here."""
@@ -308,6 +300,15 @@ class LocalCoordinator(Background):
                 is_watched = self._scope is RunScope.ALL or head.key in self._watched
                 if is_watched and self._is_wanted(head.key, head.settled + 1):
                     self.wake(head.key, turn=head.settled + 1)
+
+
+def _log_skipped(key: SessionKey, error: Exception) -> None:
+    if isinstance(error, HoldfastError):
+        log.warning("the session with key %s was skipped: %s", key, error.message)
+    else:
+        log.error(
+            "the session with key %s was skipped after an internal error", key, exc_info=error
+        )
 
 
 class _Seat:

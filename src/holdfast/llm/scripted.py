@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import AsyncGenerator
 from functools import cached_property, lru_cache
 from itertools import accumulate
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -244,6 +245,7 @@ def _place(path: str) -> str:
 
 
 _KEPT_MOST: Final = 64
+_id: Final = attrgetter("id")
 _Stamp = tuple[int, int, int]
 
 
@@ -261,8 +263,8 @@ class ScriptedModel:
         """Stream the step for a request; an invalid script yields a `bad_request` failure."""
         name = request.model.name
         try:
-            script = self._recall(name)
-            if script is None:
+            stamp, script = self._kept.get(name, (None, None))
+            if script is None or stamp is None or stamp != _file_stamp(name):
                 # In a thread, because parsing a large file would block the event loop for seconds.
                 script = await asyncio.to_thread(self._load, name)
             step = _choose_step(script, request)
@@ -273,10 +275,6 @@ class ScriptedModel:
             await asyncio.sleep(step.delay_ms / 1000)
         for delta in _deltas(step, request):
             yield delta
-
-    def _recall(self, name: str) -> Script | None:
-        stamp, script = self._kept.get(name, (None, None))
-        return script if stamp is not None and stamp == _file_stamp(name) else None
 
     def _load(self, name: str) -> Script:
         # Taken before reading, so that a concurrent change is detected next time.
@@ -300,8 +298,10 @@ def _file_stamp(name: str) -> _Stamp | None:
 def _choose_step(script: Script, request: LlmRequest) -> ScriptedStep:
     # Rules apply only to user messages, not after a tool result.
     newest = request.messages[-1] if request.messages else None
-    if newest is not None and newest.role == "user" and (step := script.rule_for(newest.text)):
-        return step
+    if script.match and newest is not None and newest.role == "user":
+        step = script.rule_for(newest.text)
+        if step is not None:
+            return step
     if step := script.step_for(request.ordinal):
         return step
     problem = f"it has no step for request {request.ordinal} of the session"
@@ -315,18 +315,23 @@ def _deltas(step: ScriptedStep, request: LlmRequest) -> list[LlmDelta]:
         deltas.append(ReasoningEnded())
     if step.text:
         pieces = split_pieces(step.text, step.chunks) if step.chunks else split_words(step.text)
-        deltas += [LlmTextDelta(text=piece) for piece in pieces]
+        for piece in pieces:
+            deltas.append(LlmTextDelta(text=piece))
     if step.tool_calls:
         deltas += _calls(step, request)
-    deltas.append(_end(step, request))
+    if step.error is not None:
+        deltas.append(_failure(step.error))
+    else:
+        reason = StepStop.TOOL_USE if step.tool_calls else StepStop.STOP
+        deltas.append(Stopped(reason=reason, usage=_usage(step, request)))
     return deltas
 
 
 def _calls(step: ScriptedStep, request: LlmRequest) -> list[LlmDelta]:
     deltas: list[LlmDelta] = []
-    has_names = any(call.id is not None for call in step.tool_calls)
-    said = request.messages if has_names else ()
-    taken = {call.id for message in said for call in message.calls}
+    taken: set[str] = set()
+    if any(map(_id, step.tool_calls)):
+        taken = {call.id for message in request.messages for call in message.calls}
     for number, call in enumerate(step.tool_calls, start=1):
         made = f"call_{request.ordinal}_{number}"
         # A repeated step repeats its call ids, but ids must be unique in a session.
@@ -338,18 +343,14 @@ def _calls(step: ScriptedStep, request: LlmRequest) -> list[LlmDelta]:
     return deltas
 
 
-def _end(step: ScriptedStep, request: LlmRequest) -> LlmDelta:
-    if step.error is not None:
-        given = step.error
-        error = given if isinstance(given, ScriptedError) else ScriptedError(kind=given)
-        return Failed(
-            kind=error.kind,
-            message=f"The script answers this request with the failure {error.kind}.",
-            status=error.status,
-            retry_after=error.retry_after,
-        )
-    reason = StepStop.TOOL_USE if step.tool_calls else StepStop.STOP
-    return Stopped(reason=reason, usage=_usage(step, request))
+def _failure(given: FailureKind | ScriptedError) -> Failed:
+    error = given if isinstance(given, ScriptedError) else ScriptedError(kind=given)
+    return Failed(
+        kind=error.kind,
+        message=f"The script answers this request with the failure {error.kind}.",
+        status=error.status,
+        retry_after=error.retry_after,
+    )
 
 
 def _usage(step: ScriptedStep, request: LlmRequest) -> Usage:

@@ -28,7 +28,8 @@ from holdfast.services.journal import Journal, SessionWriter, find_session_state
 from holdfast.services.leases import Leases
 from holdfast.services.messages import user_draft
 from holdfast.services.session_lifecycle import admit
-from holdfast.services.turns import TurnInputs, Turns, TurnWritten
+from holdfast.services.turn_inputs import TurnInputs
+from holdfast.services.turns import Turns, TurnWritten
 
 # Seconds between two looks at a session whose turn runs in another process.
 _LOOK_SECONDS = 1.0

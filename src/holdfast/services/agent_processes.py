@@ -25,7 +25,7 @@ from holdfast.ports.tools import Toolbox
 from holdfast.services.background_tasks import Background, rest
 from holdfast.services.journal import Journal, SessionWriter, session_not_found
 from holdfast.services.repos import Repos, find_repo
-from holdfast.services.workspaces import FolderProvider, Visitors, workspace_name
+from holdfast.services.turn_inputs import FolderProvider, Visitors, workspace_name
 
 log = logging.getLogger(__name__)
 LIMIT: Final = 5

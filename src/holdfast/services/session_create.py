@@ -67,7 +67,7 @@ from holdfast.services.live_session import MessageRange, rows_of
 from holdfast.services.models import Models
 from holdfast.services.repos import Repos, find_repo
 from holdfast.services.session_lifecycle import Resumption, context_of, reopen
-from holdfast.services.workspaces import FolderProvider
+from holdfast.services.turn_inputs import FolderProvider
 from holdfast.zones.binding import bind_zone
 
 

@@ -59,8 +59,8 @@ from holdfast.services.leases import Leases
 from holdfast.services.live_session import MessageRange, rows_of
 from holdfast.services.media import find_size
 from holdfast.services.models import Models
+from holdfast.services.turn_inputs import FolderProvider
 from holdfast.services.turns import open_step, repair_turn
-from holdfast.services.workspaces import FolderProvider
 from holdfast.zones.binding import unbind_zone
 
 

@@ -4,19 +4,13 @@ The coordinator decides when and where a turn runs.
 """
 
 import logging
-import time
-from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum, auto
-from functools import partial, reduce
-from typing import Final
+from functools import reduce
 
 from msgspec import UNSET, UnsetType
-from msgspec.structs import replace
 
-from holdfast.domain.agents import AcpRuntime, Agent, LlmRuntime
 from holdfast.domain.agents import Runtime as AgentRuntime
-from holdfast.domain.calls import Call, CallState
 from holdfast.domain.commits import CommitBuilder
 from holdfast.domain.costs import CostSum
 from holdfast.domain.drafts import Draft, MessageDraft, Outcome, Summary, ToolsFound
@@ -30,17 +24,14 @@ from holdfast.domain.events import (
     StepEnded,
     StepFailed,
     StepStarted,
-    ToolStarted,
     TurnEnded,
     TurnStarted,
     name_of,
 )
-from holdfast.domain.ids import CallId, Owner, SessionId, SessionKey
+from holdfast.domain.ids import Owner, SessionId, SessionKey
 from holdfast.domain.leases import Lease
 from holdfast.domain.messages import Notice, NoticeCode, Role
-from holdfast.domain.models import Model
 from holdfast.domain.sessions import (
-    Budget,
     Session,
     SessionState,
     Status,
@@ -51,37 +42,28 @@ from holdfast.domain.sessions import (
 )
 from holdfast.domain.turns import OpenStep, Repair, closing_notice, cut_short
 from holdfast.domain.waits import wait_for_tools
-from holdfast.ports.agent_processes import ProcessSlot
 from holdfast.ports.runtime import (
-    Limits,
     Runtime,
     TurnEnd,
     TurnFailedError,
     TurnInput,
     TurnPausedError,
 )
-from holdfast.ports.store import Brief, Store, Tx
+from holdfast.ports.store import Store, Tx
 from holdfast.services.agent_processes import ProcessLimit
-from holdfast.services.approvals import Approvals, expire
+from holdfast.services.approvals import expire
 from holdfast.services.calls import request_calls
-from holdfast.services.costs import budget_of, is_simple_budget
 from holdfast.services.journal import (
     Journal,
     RedactedDeltas,
     SessionWriter,
     find_session_state,
     pause_turn,
-    require_lease,
-    session_not_found,
 )
-from holdfast.services.live_session import UNREAD, LiveSession
-from holdfast.services.models import Models
-from holdfast.services.workspaces import Workspaces
+from holdfast.services.turn_inputs import TurnInputs
 from holdfast.zones.binding import unbind_zone
 
 log = logging.getLogger(__name__)
-# A description that another process has changed is used after this many seconds at the latest.
-MODELS_SECONDS: Final = 1.0
 # Returns whether this process is to run the turn of this number.
 IsWanted = Callable[[int], bool]
 
@@ -98,166 +80,6 @@ class TurnWritten(Enum):
     PAUSED = auto()
     NEXT_TURN_WAITS = auto()
     ALL_ENDED = auto()
-
-
-# Sessions whose unchanging inputs stay in memory.
-_PREPARED_MOST: Final = 256
-
-
-class TurnInputs:
-    """Reads the inputs of turns."""
-
-    def __init__(
-        self,
-        models: Models,
-        workspaces: Workspaces,
-        approvals: Approvals,
-        limits: Limits,
-        *,
-        journal: Journal,
-        process_slot: Callable[[Session, SessionKey], ProcessSlot | None] = lambda *_: None,
-    ) -> None:
-        """`process_slot` returns the process slot of a session whose agent is a program."""
-        self._process_slot = process_slot
-        self._models = models
-        self._workspaces = workspaces
-        self._approvals = approvals
-        self._limits = limits
-        self._journal = journal
-        # What does not change between the turns of a session, of the most recently used ones.
-        self._prepared: OrderedDict[SessionKey, TurnInput] = OrderedDict()
-
-    def forget(self, key: SessionKey) -> None:
-        """Drop what is kept for a session that has ended or pauses."""
-        self._prepared.pop(key, None)
-
-    async def read(
-        self,
-        store: Store,
-        key: SessionKey,
-        *,
-        lease: Lease | None = None,
-        may_pause: bool = True,
-    ) -> TurnInput | Outcome:
-        """Return the inputs of the next turn, or its outcome if it must not run."""
-        live, history = await self._journal.live_history(key)
-        session, state, turn = live.session, live.state, live.turn
-        newest = None if live.newest is UNREAD else live.newest
-        if lease is not None:
-            require_lease(state, lease)
-        if session is None or turn is None:
-            raise session_not_found()
-
-        found = self._known(session, live)
-        if found is None:
-            found = await store.read(Brief(lambda tx: self._read(tx, session, live)))
-            if found is None:
-                return _past_the_cap(session)
-            await self._models.keep(found[0])
-        models, budget = found
-        prepared = self._prepared.get(key)
-        place = prepared.place if prepared is not None else None
-        if (
-            prepared is None
-            or prepared.session is not session
-            or not self._workspaces.is_current(place)
-        ):
-            prepared = self._prepare(session, key)
-        if not may_pause:
-            prepared = replace(prepared, approver=self._approvals.of(key))
-        calls = tuple(turn.calls.values())
-        return replace(
-            prepared,
-            models=models,
-            history=tuple(history),
-            calls=calls,
-            starts=await _count_starts(store, state, calls) if calls else {},
-            call_ids=live.call_ids,
-            turn=state.settled + 1,
-            step=turn.steps + 1,
-            ordinal=state.requests + 1,
-            budget=budget,
-            spent=state.microcents,
-            last_usage=newest.usage if newest else None,
-            last_model=newest.model_id if newest else None,
-        )
-
-    def _prepare(self, session: Session, key: SessionKey) -> TurnInput:
-        """Return the inputs that do not change between turns, and keep them."""
-        place = self._workspaces.of(session, key)
-        agent = session.agent
-        prepared = TurnInput(
-            agent=agent,
-            models=(),
-            context=session.context,
-            history=(),
-            rows_now=partial(self._journal.rows_now, key),
-            session=session,
-            turn=0,
-            step=0,
-            ordinal=0,
-            shelf=place.shelf,
-            place=place,
-            tools=session.tools,
-            # A program of its own cannot be continued by another process.
-            approver=self._approvals.of(key, may_pause=not isinstance(agent.runtime, AcpRuntime)),
-            process_slot=self._process_slot(session, key),
-            limits=_limits(agent, self._limits),
-        )
-        self._prepared[key] = prepared
-        self._prepared.move_to_end(key)
-        if len(self._prepared) > _PREPARED_MOST:
-            self._prepared.popitem(last=False)
-        return prepared
-
-    def _known(
-        self, session: Session, live: LiveSession
-    ) -> tuple[tuple[Model, ...], Budget | None] | None:
-        """Return the models and the budget of a turn, if the store need not be read for them."""
-        if live.models is None or live.state.settled >= session.turn_cap:
-            return None
-        of, read_at, models = live.models
-        is_recent = read_at > max(self._models.changed_at, time.monotonic() - MODELS_SECONDS)
-        if of is not session or not is_recent or not is_simple_budget(session, self._limits.budget):
-            return None
-        return models, session.budget or self._limits.budget
-
-    async def _read(
-        self, tx: Tx, session: Session, live: LiveSession
-    ) -> tuple[tuple[Model, ...], Budget | None] | None:
-        read_at = time.monotonic()
-        if await _is_past_the_cap(tx, session, live):
-            return None
-        budget = await budget_of(tx, session, live.state.key, self._limits.budget)
-        models = await self._models.chain(tx, session)
-        live.models = session, read_at, models
-        return models, budget
-
-
-async def _count_starts(
-    store: Store, state: SessionState, calls: Sequence[Call]
-) -> dict[CallId, int]:
-    """Return how often the calls that a crash has cut off were started."""
-    if CallState.STARTED not in [call.state for call in calls]:
-        return {}
-    names = [name_of(ToolStarted)]
-    found = await store.read(lambda tx: tx.events.since(state, state.began, names))
-    started = [event.payload for event in found]
-    return Counter(each.call_id for each in started if isinstance(each, ToolStarted))
-
-
-async def _is_past_the_cap(tx: Tx, session: Session, live: LiveSession) -> bool:
-    """Return whether the turn cap is reached, not counting the turn that waits."""
-    state = live.state
-    turn = state.settled + 1
-    # Counted only when it can matter: the number of engaged turns never exceeds the settled ones.
-    spent = live.turn.costs if live.turn is not None else ()
-    if state.settled < session.turn_cap or any(entry.turn for entry in spent):
-        return False
-    if await tx.costs.engaged(state) < session.turn_cap:
-        return False
-    # A retried call does not use a model, so the cap does not apply to it.
-    return any(row.turn == turn and row.role is Role.USER for row in live.history or ())
 
 
 class Turns:
@@ -301,7 +123,7 @@ class Turns:
 
     def emitter(self, lease: Lease) -> "Emitter":
         """Return what writes the drafts of one turn."""
-        return Emitter(self, lease, self._journal.deltas)
+        return Emitter(self, self._journal, lease)
 
     async def play(self, lease: Lease) -> TurnWritten:
         """Run the turn that has begun with the lease, and write what its runtime emits.
@@ -363,26 +185,7 @@ class Turns:
 
         return await self._journal.write_by_key(lease.key, write, lease=lease)
 
-    def record(
-        self, lease: Lease, drafts: Sequence[Draft], outcome: Outcome | None = None
-    ) -> Awaitable[TurnWritten]:
-        """Write a batch, and the end of the turn; return whether another turn waits."""
-
-        def write(writer: CommitBuilder) -> TurnWritten:
-            writer.add(drafts, writer.state.settled + 1)
-            if outcome is None:
-                return TurnWritten.GOES_ON
-            end(writer, outcome)
-            waits = writer.state.holder is not None
-            return TurnWritten.NEXT_TURN_WAITS if waits else TurnWritten.ALL_ENDED
-
-        is_lost = outcome is not None and outcome.is_lost
-        # These change more than the session: its agent's zone, or the tools beside its state.
-        if is_lost or ToolsFound in map(type, drafts):
-            return self._record_beside(lease, write, outcome if is_lost else None)
-        return self._journal.commit(lease, write)
-
-    async def _record_beside(
+    async def record_beside(
         self, lease: Lease, write: Callable[[CommitBuilder], TurnWritten], lost: Outcome | None
     ) -> TurnWritten:
         """Write a batch in a transaction; fail the session if its agent was lost."""
@@ -410,41 +213,55 @@ class Turns:
         )
 
 
-async def _nothing() -> None:
+async def _nothing() -> TurnWritten:
     """Write nothing."""
+    return TurnWritten.GOES_ON
 
 
 class Emitter:
     """Writes the drafts of one turn, without secrets in its deltas."""
 
-    def __init__(
-        self, turns: Turns, lease: Lease, make_filter: Callable[[], RedactedDeltas]
-    ) -> None:
+    def __init__(self, turns: Turns, journal: Journal, lease: Lease) -> None:
         self._turns = turns
+        self._journal = journal
         self._lease = lease
-        self._make_filter = make_filter
         # Made for the first delta.
         self._filter: RedactedDeltas | None = None
 
-    def emit(self, batch: Sequence[Draft]) -> Awaitable[object]:
-        """Commit the drafts; they are on disk when the result is awaited."""
-        # Empty while the redaction filter holds back text that may be a secret.
-        drafts = self._passed(batch)
-        return self._turns.record(self._lease, drafts) if drafts else _nothing()
+    def emit(
+        self, batch: Sequence[Draft], outcome: Outcome | None = None
+    ) -> Awaitable[TurnWritten]:
+        """Commit the drafts, and the end of the turn; they are on disk when this was awaited."""
+        drafts = batch
+        if self._filter is not None or StepDelta in map(type, batch):
+            drafts = self._redact(batch, is_last=outcome is not None)
+            # Held back, because the text may be the beginning of a secret.
+            if not drafts and outcome is None:
+                return _nothing()
+
+        def write(writer: CommitBuilder) -> TurnWritten:
+            writer.add(drafts, writer.state.settled + 1)
+            if outcome is None:
+                return TurnWritten.GOES_ON
+            end(writer, outcome)
+            waits = writer.state.holder is not None
+            return TurnWritten.NEXT_TURN_WAITS if waits else TurnWritten.ALL_ENDED
+
+        is_lost = outcome is not None and outcome.is_lost
+        # These change more than the session: its agent's zone, or the tools beside its state.
+        if is_lost or ToolsFound in map(type, drafts):
+            return self._turns.record_beside(self._lease, write, outcome if is_lost else None)
+        return self._journal.commit(self._lease, write)
 
     def end(self, ended: TurnEnd) -> Awaitable[TurnWritten]:
         """Commit the last drafts and the end of the turn."""
-        drafts = self._passed(ended.drafts)
-        if self._filter is not None:
-            drafts = [*drafts, *self._filter.rest()]
-        return self._turns.record(self._lease, drafts, ended.outcome)
+        return self.emit(ended.drafts, ended.outcome)
 
-    def _passed(self, batch: Sequence[Draft]) -> Sequence[Draft]:
+    def _redact(self, batch: Sequence[Draft], *, is_last: bool) -> Sequence[Draft]:
         if self._filter is None:
-            if StepDelta not in map(type, batch):
-                return batch
-            self._filter = self._make_filter()
-        return self._filter.passed(batch)
+            self._filter = self._journal.deltas()
+        drafts = self._filter.passed(batch)
+        return [*drafts, *self._filter.rest()] if is_last else drafts
 
 
 def begin(writer: CommitBuilder, *, runner: str | UnsetType = UNSET) -> None:
@@ -559,23 +376,6 @@ def may_pass(error: HoldfastError) -> bool:
     """Return whether the turn can continue later: it is fenced, or the store is not writable."""
     # Ending the turn now would need the same write that fails.
     return is_fenced(error) or isinstance(error, Unavailable | StorageFull)
-
-
-def _past_the_cap(session: Session) -> Outcome:
-    failure = Failure(
-        code=FailureCode.TURN_LIMIT,
-        message=f"The session has reached its limit of {session.turn_cap} turns. Raise "
-        "its turn cap, open a new one, or fork this one.",
-    )
-    return Outcome(stop_reason=StopReason.TURN_LIMIT, failure=failure)
-
-
-def _limits(agent: Agent, configured: Limits) -> Limits:
-    """Return the configured limits with the agent's own window size."""
-    memory = agent.runtime.memory if isinstance(agent.runtime, LlmRuntime) else None
-    if memory is None or memory.window_size is None:
-        return configured
-    return replace(configured, max_messages=memory.window_size)
 
 
 class Compactions:

@@ -28,8 +28,8 @@ from holdfast.services.repos import Repos
 from holdfast.services.session_create import SessionCreation, SessionRules
 from holdfast.services.sessions import Sessions
 from holdfast.services.stamping import IdFactory, Stamping
-from holdfast.services.turns import TurnInputs, Turns
-from holdfast.services.workspaces import Workspaces
+from holdfast.services.turn_inputs import TurnInputs, Workspaces
+from holdfast.services.turns import Turns
 from holdfast.wiring import result_bounds
 from tests.houses import Anything
 from tests.torture.simulated.disks import SimulatedStore
