@@ -468,7 +468,7 @@ def _engine(llm: Llm, toolbox: Toolbox, outside: Environment, secrets: Secrets) 
         toolbox,
         outside.clock,
         outside.randomness,
-        scrubber=lambda: secrets.scrubber,
+        scrubber=partial(getattr, secrets, "scrubber"),
     )
 
 

@@ -160,7 +160,8 @@ def build_toolbox(
         checkpoint_tool(clock.now),
     )
     registered = FunctionTools(functions) if functions is not None else None
-    return LocalToolbox(own, McpTools(remote), lambda: secrets.scrubber, registered)
+    scrubber = partial(getattr, secrets, "scrubber")
+    return LocalToolbox(own, McpTools(remote), scrubber, registered)
 
 
 def _cleaned(secrets: Secrets, value: Any) -> Any:

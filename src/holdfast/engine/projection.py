@@ -243,7 +243,8 @@ class Conversation:
 
     def finished(self) -> tuple[LlmMessage, ...]:
         """Return the messages, the last of which is for the model to answer."""
-        self._close()
+        if self._texts or self._calls:
+            self._close()
         # Some providers treat a final assistant message as the start of the next answer.
         if not self._messages or self._messages[-1].role == "assistant":
             self._messages.append(LlmMessage(role="user", text=GO_ON))
@@ -261,8 +262,6 @@ class Conversation:
         self._thinking.clear()
 
     def _close(self) -> None:
-        if not self._texts and not self._calls:
-            return
         calls = []
         for call in self._calls:
             calls.append(LlmToolCall(id=call.id, name=call.name, arguments=call.arguments))

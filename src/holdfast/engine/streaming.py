@@ -53,7 +53,8 @@ async def coalesce(stream: AsyncGenerator[LlmDelta, None], write: Write) -> Exce
     Returns the exception of the stream, after everything before it was written; raises what `write`
     raises. Uses the clock of the event loop.
     """
-    buffer = _DeltaBuffer(write)
+    loop = asyncio.get_running_loop()
+    buffer = _DeltaBuffer(write, loop)
     error: Exception | None = None
     try:
         # In this task from beginning to end: a stream must be closed by the task that opened it.
@@ -71,7 +72,8 @@ async def coalesce(stream: AsyncGenerator[LlmDelta, None], write: Write) -> Exce
                     if not await buffer.make_room():
                         break
                 elif buffer.timer is None and buffer.deltas:
-                    buffer.start_timer()
+                    # A time in the past fires immediately, but after all deltas that are there.
+                    buffer.timer = loop.call_at(buffer.not_before, buffer.begin_write)
         except asyncio.CancelledError:
             error = CancelledItselfError()
         except Exception as raised:  # noqa: BLE001 — a failure of this step, not of the caller
@@ -97,12 +99,12 @@ class _DeltaBuffer:
     Writes run beside the reader in a task, because the provider may stall; the last one does not.
     """
 
-    def __init__(self, write: Write) -> None:
+    def __init__(self, write: Write, loop: asyncio.AbstractEventLoop) -> None:
         self._write = write
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         # Always set, because a task reads the stream.
         self.reader: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]
-        self._not_before = self._loop.time()
+        self.not_before = self._loop.time()
         self.timer: asyncio.TimerHandle | None = None
         self.writing: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
@@ -114,11 +116,6 @@ class _DeltaBuffer:
         self.deltas: list[LlmDelta] = []
         self.size = 0
 
-    def start_timer(self) -> None:
-        """Write what is there soon."""
-        # A time in the past fires immediately, but after all deltas that are already available.
-        self.timer = self._loop.call_at(self._not_before, self._begin_write)
-
     async def make_room(self) -> bool:
         """Start to write the items, after those that are being written.
 
@@ -129,7 +126,7 @@ class _DeltaBuffer:
             await asyncio.wait((self.writing,))
         self.is_reading = True
         if self.size >= ENOUGH:
-            self._begin_write()
+            self.begin_write()
         is_over = self.has_enough or self._failure is not None
         # A cancellation may have been swallowed by the provider.
         return not is_over and not self.reader.cancelling()
@@ -154,7 +151,8 @@ class _DeltaBuffer:
             self.writing.cancel()
             await asyncio.gather(self.writing, return_exceptions=True)
 
-    def _begin_write(self) -> None:
+    def begin_write(self) -> None:
+        """Start to write what is there, after what is being written."""
         if self.has_enough or self._failure is not None:
             return
         if self.writing is None:
@@ -174,7 +172,7 @@ class _DeltaBuffer:
                 self.reader.cancel()
         self.writing = None
         if self._is_due:
-            self._begin_write()
+            self.begin_write()
 
     def _take(self) -> tuple[Gathered, ...]:
         """Return everything in the buffer, each text in one piece, and make room."""
@@ -202,7 +200,7 @@ class _DeltaBuffer:
             items.append(self._piece(channel, texts))
         self.deltas = []
         self.size = 0
-        self._not_before = self._loop.time() + PAUSE
+        self.not_before = self._loop.time() + PAUSE
         return tuple(items)
 
     def _piece(self, channel: Channel, texts: list[str]) -> DeltaPiece:

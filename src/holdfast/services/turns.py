@@ -6,7 +6,6 @@ The coordinator decides when and where a turn runs.
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum, auto
-from functools import reduce
 
 from msgspec import UNSET, UnsetType
 
@@ -291,8 +290,10 @@ def end(writer: CommitBuilder, outcome: Outcome, *, more_turns: bool | None = No
     if notice is not None:
         writer.add_message(notice, number)
     # From the ledger, because another process may have run the first part of this turn.
-    entries = [entry for entry in writer.costs() if entry.turn == number]
-    spent = reduce(CostSum.__add__, entries, CostSum(key=""))
+    spent = CostSum(key="")
+    for entry in writer.costs():
+        if entry.turn == number:
+            spent += entry
     at = writer.add_event(
         TurnEnded(
             stop_reason=outcome.stop_reason,
