@@ -8,6 +8,8 @@ referenced by handle; `attachments.py` loads their content.
 import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Final
 
@@ -43,6 +45,8 @@ BEGINNING: Final = "(The beginning of the conversation is not shown.)"
 GO_ON: Final = "(Go on.)"
 NO_RESULT: Final = "outcome unknown: no result of this call was recorded"
 _BETWEEN: Final = "\n\n"
+_turn: Final = attrgetter("turn")
+_parts: Final = attrgetter("parts")
 Thoughts = Mapping[MessageId, tuple[LlmReasoning, ...]]
 
 
@@ -62,7 +66,7 @@ def project(
     rows = project_message([row for row in history if row.sequence > dropped], turn=turn)
     conversation = Conversation(thoughts)
     if summary:
-        conversation.say("user", _fenced(summary))
+        conversation.add("user", _fenced(summary))
     conversation.speak(_within(rows, window, turn) if window else rows)
     return conversation.finished()
 
@@ -176,29 +180,32 @@ class Conversation:
         if self._calls:
             self._close()
         self._results = {}
-        for row in rows:
-            for part in row.parts:
-                if isinstance(part, ToolResult):
-                    # The first result wins, as in the record.
-                    self._results.setdefault(part.call_id, part)
+        for each in chain.from_iterable(map(_parts, rows)):
+            if isinstance(each, ToolResult):
+                # The first result wins, as in the record.
+                self._results.setdefault(each.call_id, each)
         for row in rows:
             if row.role is Role.USER:
-                is_text = len(row.parts) == 1 and isinstance(row.parts[0], Text)
-                self.say("user", row.text, () if is_text else media_of(row.parts))
+                part = row.parts[0] if len(row.parts) == 1 else None
+                text = part.text if isinstance(part, Text) else row.text
+                media = () if isinstance(part, Text) else media_of(row.parts)
+                if text.strip() or media:
+                    self.add("user", text, media)
             elif row.role is Role.ASSISTANT:
                 # Text after calls belongs to the next step, so their results must come first.
                 if self._calls:
                     self._close()
-                thoughts = self._thoughts.get(row.id, ())
+                thoughts, text = self._thoughts.get(row.id, ()), row.text
                 self._thinking += thoughts
-                # Blanks that a signature of the reasoning covers must stay.
-                self.say("assistant", row.text, may_be_blank=bool(thoughts))
+                # Some providers refuse blank text; blanks covered by a reasoning signature must
+                # stay.
+                if text.strip() or (text and thoughts):
+                    self.add("assistant", text)
             elif row.role is Role.SYSTEM:
                 self._note(row)
             elif isinstance(part := row.parts[0], ToolCall):
                 self._thinking += self._thoughts.get(row.id, ())
-                self._pass_to("assistant")
-                self._calls.append(part)
+                self.add("assistant", call=part)
             elif self._calls:
                 self._close()
 
@@ -206,13 +213,13 @@ class Conversation:
         """Append what Holdfast or a client has noted for the model."""
         for part in row.parts:
             if isinstance(part, Notice) and part.code in CLOSING:
-                self.say("user", REMARKS[part.code])
+                self.add("user", REMARKS[part.code])
             elif isinstance(part, Notice) and part.code in _FOR_MODEL:
-                self.say("user", f"({part.text})")
+                self.add("user", f"({part.text})")
             elif isinstance(part, Notice) and part.code is NoticeCode.MEDIA_REFUSED:
                 self._hide_media()
             elif isinstance(part, Text) and not row.turn:
-                self.say("user", f"(Note: {part.text})")
+                self.add("user", f"(Note: {part.text})")
 
     def _hide_media(self) -> None:
         """Replace the media so far by descriptions, because a provider has refused them."""
@@ -224,33 +231,14 @@ class Conversation:
             self._texts = [now.text]
             self._media = []
 
-    def say(
+    def add(
         self,
         speaker: str,
-        text: str,
+        text: str = "",
         media: Sequence[LlmMedia] = (),
-        *,
-        may_be_blank: bool = False,
+        call: ToolCall | None = None,
     ) -> None:
-        """Append a text, unless it is blank, which some providers refuse."""
-        if text.strip() or media or (text and may_be_blank):
-            if speaker != self._speaker or self._thinking:
-                self._pass_to(speaker)
-            start = sum(len(said) + len(_BETWEEN) for said in self._texts) if media else 0
-            for each in media:
-                self._media.append(replace(each, at=start + each.at))
-            self._texts.append(text)
-
-    def finished(self) -> tuple[LlmMessage, ...]:
-        """Return the messages, the last of which is for the model to answer."""
-        if self._texts or self._calls:
-            self._close()
-        # Some providers treat a final assistant message as the start of the next answer.
-        if not self._messages or self._messages[-1].role == "assistant":
-            self._messages.append(LlmMessage(role="user", text=GO_ON))
-        return tuple(self._messages)
-
-    def _pass_to(self, speaker: str) -> None:
+        """Append a text or a call; what another role has said before becomes a message."""
         if speaker != self._speaker:
             if self._texts or self._calls:
                 self._close()
@@ -260,6 +248,22 @@ class Conversation:
                 self._messages.append(LlmMessage(role="user", text=BEGINNING))
             self._reasoning += self._thinking
         self._thinking.clear()
+        if call is not None:
+            self._calls.append(call)
+            return
+        start = sum(len(said) + len(_BETWEEN) for said in self._texts) if media else 0
+        for each in media:
+            self._media.append(replace(each, at=start + each.at))
+        self._texts.append(text)
+
+    def finished(self) -> tuple[LlmMessage, ...]:
+        """Return the messages, the last of which is for the model to answer."""
+        if self._texts or self._calls:
+            self._close()
+        # Some providers treat a final assistant message as the start of the next answer.
+        if not self._messages or self._messages[-1].role == "assistant":
+            self._messages.append(LlmMessage(role="user", text=GO_ON))
+        return tuple(self._messages)
 
     def _close(self) -> None:
         calls = []
@@ -333,7 +337,11 @@ class ProjectionCache:
             if len(self._kept) > KEPT_MOST:
                 self._kept.popitem(last=False)
         conversation = Conversation(thoughts, settled)
-        conversation.speak(project_message(history[now:], turn=turn))
+        rows = history[now:]
+        # The usual case: nothing was written for another turn.
+        if not {turn}.issuperset(map(_turn, rows)):
+            rows = project_message(rows, turn=turn)
+        conversation.speak(rows)
         return conversation.finished()
 
     def _settled(self, history: Sequence[Message], turn: int, end: int) -> Conversation | None:

@@ -336,7 +336,8 @@ class _Seat:
     def close(self) -> None:
         """Free the place for good, because the task has ended."""
         self._is_closed = True
-        self.leave()
+        if self._is_taken:
+            self.leave()
 
     def leave(self) -> None:
         """Free the place, if it is taken."""

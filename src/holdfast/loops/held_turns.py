@@ -151,7 +151,7 @@ class HeldTurns:
             await emitter.emit(end.drafts)
             await self._end(lease, await self._turns.give_up(lease, end.outcome))
         else:
-            await self._end(lease, await emitter.end(end))
+            await self._end(lease, await emitter.emit(end.drafts, end.outcome))
 
     async def _end(self, lease: Lease, written: TurnWritten) -> None:
         """Leave what is queued behind the turn to the processes that run it."""

@@ -43,7 +43,6 @@ from holdfast.domain.turns import OpenStep, Repair, closing_notice, cut_short
 from holdfast.domain.waits import wait_for_tools
 from holdfast.ports.runtime import (
     Runtime,
-    TurnEnd,
     TurnFailedError,
     TurnInput,
     TurnPausedError,
@@ -140,7 +139,7 @@ class Turns:
                 await self._journal.require_stored(lease)
             emitter = self.emitter(lease)
             ended = await runtime.run(turn, emitter.emit)
-            return await emitter.end(ended)
+            return await emitter.emit(ended.drafts, ended.outcome)
         except TurnPausedError as paused:
             return await self._pause(lease, paused)
         except TurnFailedError as failed:
@@ -251,10 +250,6 @@ class Emitter:
         if is_lost or ToolsFound in map(type, drafts):
             return self._turns.record_beside(self._lease, write, outcome if is_lost else None)
         return self._journal.commit(self._lease, write)
-
-    def end(self, ended: TurnEnd) -> Awaitable[TurnWritten]:
-        """Commit the last drafts and the end of the turn."""
-        return self.emit(ended.drafts, ended.outcome)
 
     def _redact(self, batch: Sequence[Draft], *, is_last: bool) -> Sequence[Draft]:
         if self._filter is None:
