@@ -170,10 +170,12 @@ class TurnInputs:
 
         found = self._known(session, live)
         if found is None:
+            read_at = time.monotonic()
             found = await store.read(Brief(lambda tx: self._read(tx, session, live)))
             if found is None:
                 return _past_the_cap(session)
             await self._models.keep(found[0])
+            live.models = session, read_at, found[0]
         models, budget = found
         prepared = self._prepared.get(key)
         place = prepared.place if prepared is not None else None
@@ -183,6 +185,7 @@ class TurnInputs:
             or not self._workspaces.is_current(place)
         ):
             prepared = self._prepare(session, key)
+        self._prepared.move_to_end(key)
         if not may_pause:
             prepared = replace(prepared, approver=self._approvals.of(key))
         calls = tuple(turn.calls.values())
@@ -225,7 +228,6 @@ class TurnInputs:
             limits=_limits(agent, self._limits),
         )
         self._prepared[key] = prepared
-        self._prepared.move_to_end(key)
         if len(self._prepared) > _PREPARED_MOST:
             self._prepared.popitem(last=False)
         return prepared
@@ -245,13 +247,10 @@ class TurnInputs:
     async def _read(
         self, tx: Tx, session: Session, live: LiveSession
     ) -> tuple[tuple[Model, ...], Budget | None] | None:
-        read_at = time.monotonic()
         if await _is_past_the_cap(tx, session, live):
             return None
         budget = await budget_of(tx, session, live.state.key, self._limits.budget)
-        models = await self._models.chain(tx, session)
-        live.models = session, read_at, models
-        return models, budget
+        return await self._models.chain(tx, session), budget
 
 
 async def _count_starts(
