@@ -238,7 +238,7 @@ if os.geteuid() == 0:
     os.setgid(65534)
     os.setuid(65534)
 guard = dict(
-    roots=[sys.argv[1]], outside=[], open_names=[], home=None, is_jailed=True,
+    roots=[sys.argv[1]], outside=[], hidden=[], open_names=[], home=None, is_jailed=True,
     writes_git=False, writes_sensitive=False, keeps_new=False,
 )
 try:
@@ -303,6 +303,29 @@ async def test_other_names_of_a_protected_file_are_covered(bench: Workbench) -> 
 
     assert SECRET not in told["stdout"]
     assert (bench.work / "Makefile").read_text() == "all:\n"
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("tier", list(FsTier))
+async def test_links_to_secrets_outside_the_workspace_are_covered(
+    bench: Workbench, tier: FsTier
+) -> None:
+    if not is_held(bench):
+        return
+    secrets = [
+        bench.hidden / "key",
+        bench.user / ".ssh/config",
+        bench.user / ".aws/sso/cache/token",
+    ]
+    for number, path in enumerate(secrets):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(SECRET)
+        os.link(path, bench.work / f"notes{number}.txt")
+    (bench.user / "plain.txt").write_text("plain")
+    os.link(bench.user / "plain.txt", bench.work / "plain.txt")
+    told = await sh(bench, "cat notes0.txt notes1.txt notes2.txt plain.txt", tier=tier)
+
+    assert told["stdout"] == "plain"
 
 
 async def test_a_protected_link_is_covered_where_it_leads_and_put_back(bench: Workbench) -> None:

@@ -266,6 +266,7 @@ def _guard(confinement: Confinement) -> dict[str, Any] | None:
     return {
         "roots": list(guard.roots),
         "outside": [*guard.outside, *confinement.hidden],
+        "hidden": list(confinement.hidden),
         "open_names": list(guard.open_names),
         "home": guard.home,
         "writes_git": guard.writes_git,

@@ -14,6 +14,7 @@ import re
 import stat
 
 from holdfast.process.protected_paths import (
+    CREDENTIALS,
     KEY_HEAD,
     ProtectedPaths,
     fold_name,
@@ -85,6 +86,7 @@ class Survey:
         for git_dir, top in sorted(self._repositories):
             self._add_named_by_git(git_dir, top)
         self._add_scripts()
+        self._find_links_of_credentials(guard["hidden"])
         self._find_twins()
         self._pin_folders()
 
@@ -297,6 +299,18 @@ class Survey:
             if stat.S_ISREG(found.st_mode) and found.st_nlink > 1 and path in self.covers:
                 self._linked[found.st_dev, found.st_ino] = self.covers[path]
 
+    def _find_links_of_credentials(self, own: list[str]) -> None:
+        """Record secrets outside the workspace that have other hard links, maybe inside it."""
+        # Without the folders in ours: those are the private folders of sessions.
+        files = [path for folder in own for path in _files(folder, with_inner=False)]
+        for name in CREDENTIALS if self._home else ():
+            files += _files(os.path.join(self._home or "", name), with_inner=True)
+        for path in files:
+            with SuppressErrors(OSError):
+                found = os.lstat(path)
+                if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+                    self._linked[found.st_dev, found.st_ino] = HIDDEN
+
     def _find_twins(self) -> None:
         """Cover the other hard links of protected files."""
         for root in self._roots if self._linked else ():
@@ -307,6 +321,22 @@ class Survey:
                         kind = self._linked.get((found.st_dev, found.st_ino))
                         if kind is not None:
                             self.covers.setdefault(entry.path, kind)
+
+
+def _files(place: str, *, with_inner: bool) -> Iterator[str]:
+    """Yield a file, or the files of a folder; symbolic links are not followed."""
+    try:
+        entries = list(os.scandir(place))
+    except NotADirectoryError:
+        yield place
+        return
+    except OSError:
+        return
+    for entry in entries:
+        if not entry.is_dir(follow_symlinks=False):
+            yield entry.path
+        elif with_inner:
+            yield from _files(entry.path, with_inner=True)
 
 
 def seen(known: dict[str, tuple[Identity, str]]) -> dict[str, tuple[Identity, str]]:
