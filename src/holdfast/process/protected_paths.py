@@ -377,7 +377,8 @@ _RULES: Final[Mapping[RunLater, _Rule]] = {
     RunLater.BUILD: _Rule(
         folders=(
             *(".cargo", "gradle/wrapper", ".bazel", ".storybook", "buildsrc", ".toys", ".nuke"),
-            "tuist",
+            *("tuist", "debian", "renv", "packrat", "_plugins", "cypress/support"),
+            *("cypress/plugins", "features/environment.py"),
         ),
         names=(
             *_with_endings("makefile", "gnumakefile", "bsdmakefile", "sconstruct", "sconscript"),
@@ -398,7 +399,8 @@ _RULES: Final[Mapping[RunLater, _Rule]] = {
             *("sake*.y*ml", "run_tasks.y*ml", "book.toml", "kconfig*"),
             # C, C++ and other configured builds
             *("cmakelists.txt", "*.cmake", "cmakepresets.json", "cmakeuserpresets.json"),
-            *("configure", "configure.ac", "configure.in", "*.m4", "autogen", "bootstrap"),
+            *("configure", "configure.*", "*.m4", "autogen", "bootstrap", "config.guess"),
+            *("config.sub", "install-sh", "makevars*"),
             *("meson.build", "meson_options.txt", "meson.options", "*.ninja", "conanfile.*"),
             *("vcpkg.json", "xmake.lua", "premake*.lua", "*.gyp", "*.gypi", "build", "workspace"),
             *("build.bazel", "workspace.bazel", "module.bazel", "*.bzl", ".bazelrc", "buck"),
@@ -448,7 +450,13 @@ _RULES: Final[Mapping[RunLater, _Rule]] = {
             *("makefile.pl", "build.pl", "cpanfile*", "mix.exs", "mix.lock", "rebar.config*"),
             *(".formatter.exs", "*.cabal", "cabal.project*", "stack.y*ml", "setup.hs", "setup.lhs"),
             *("dune", "dune-project", "*.opam", "*.rockspec", "pubspec.*", "build.yaml"),
-            *("project.toml", "manifest.toml", "spago.*", "elm.json", "hie.yaml"),
+            *("project.toml", "manifest.toml", "spago.*", "elm.json", "hie.yaml", "puppetfile"),
+            *("*.podspec", "dist.ini", "minil.toml", "packages.config", "_targets.r", "*.nf"),
+            # what test runners load before the tests, as they do `conftest.py`
+            *("spec_helper.rb", "rails_helper.rb", "test_helper.*", "setuptests.*", "mocha.opts"),
+            *("lit.cfg*", "lit.*.cfg*", "testthat.r", "gatsby-*.js", "gatsby-*.ts"),
+            # recipes of packages, and settings that are programs
+            *("pkgbuild", "apkbuild", "*.ebuild", "latexmkrc"),
         ),
     ),
 }

@@ -88,6 +88,13 @@ KINDS: dict[RunLater, tuple[str, ...]] = {
         *("gradle/wrapper/gradle-wrapper.properties", "build.sbt", "Rakefile", "Gemfile"),
         *("Gemfile.lock", "x.gemspec", "Vagrantfile", "composer.json", "phpunit.xml"),
         *("mix.exs", "x.cabal", "dune", "pubspec.yaml", "Package.swift", "SConstruct"),
+        *("spec/spec_helper.rb", "test/test_helper.rb", "test/test_helper.exs"),
+        *("src/setupTests.ts", "test/mocha.opts", "features/environment.py", "tests/lit.cfg.py"),
+        *("tests/lit.local.cfg", "tests/testthat.R", "cypress/support/e2e.ts", "gatsby-node.js"),
+        *("cypress/plugins/index.js", "renv/activate.R", "_targets.R", "_plugins/x.rb", "main.nf"),
+        *("debian/rules", "debian/postinst", "PKGBUILD", "app.ebuild", "app.podspec", "dist.ini"),
+        *("configure.win", "src/Makevars", "config.guess", "install-sh", "Puppetfile"),
+        *("latexmkrc", "packages.config"),
     ),
 }
 ASKING = tuple(path for paths in KINDS.values() for path in paths)
