@@ -40,7 +40,7 @@ class ActiveZoneForm(Struct, frozen=True, kw_only=True):
     zone: str
     session_id: Uuid | None
     files: tuple[ZoneFileForm, ...]
-    preview: str = ""
+    preview: str
 
 
 class StateForm(Struct, frozen=True, kw_only=True):
@@ -126,7 +126,10 @@ class ReplayQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 def zone_form(active: ActiveZone) -> ActiveZoneForm:
     """Return the form of an active zone."""
     return ActiveZoneForm(
-        zone=active.zone, session_id=active.session_id, files=files_form(active.files)
+        zone=active.zone,
+        session_id=active.session_id,
+        files=files_form(active.files),
+        preview=active.preview,
     )
 
 

@@ -66,6 +66,14 @@ def test_a_desk_goes_through_its_life(cli: Cli) -> None:
     assert cli("zones", "read", "a").out == "größe\n"
 
 
+def test_a_desk_shows_the_first_prompt(cli: Cli) -> None:
+    cli("zones", "append", "a", stdin='{"role":"user","text":"hi\\u001b[2J there"}')
+
+    assert "preview  hi" in cli("zones", "show", "a").out
+    assert "\x1b" not in cli("zones", "show", "a").out
+    assert cli("zones", "show", "a", "--json").document["preview"] == "hi\x1b[2J there"
+
+
 def test_a_snapshot_that_is_printed_and_written_again_is_the_same(cli: Cli) -> None:
     cli("zones", "write", "a", stdin="{}\n")
 

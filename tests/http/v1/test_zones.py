@@ -103,6 +103,15 @@ async def test_a_desk_goes_through_its_life(visitor: Visitor) -> None:
     assert gone == [{"deleted": True}, {"deleted": False}]
 
 
+async def test_a_desk_and_its_archive_show_the_first_prompt(visitor: Visitor) -> None:
+    await visitor.post("/v1/zones/a/output", {"line": '{"role":"user","text":"hi"}'})
+    desk = (await visitor.get("/v1/zones/a")).document
+    await visitor.post("/v1/zones/a/archive")
+    (archive,) = (await visitor.get("/v1/zones/a/archives")).document["data"]
+
+    assert (desk["preview"], archive["preview"]) == ("hi", "hi")
+
+
 @demands("S4-003")
 @each_case("id", ["a:b", "../etc", "a b", "a.b", "café", "a\n", "\u0661"])
 @each_case("name", NAMES)

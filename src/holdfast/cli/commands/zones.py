@@ -78,7 +78,8 @@ async def show(printer: Printer, *, id: ZoneArgument) -> None:
     if printer.is_json:
         printer.document(zone_form(active))
         return
-    printer.record(None, {"zone": active.zone, "session": active.session_id})
+    facts = {"zone": active.zone, "session": active.session_id, "preview": active.preview or None}
+    printer.record(None, facts)
     rows = [
         (each.name, str(each.size), str(each.lines), format_archive_time(each.modified_ms))
         for each in active.files
