@@ -31,6 +31,8 @@ from holdfast.tools.files.tools import file_weaknesses
 app = typer.Typer()
 _AGENTS_MOST: Final = 1_000
 _EVENTS_MISSING: Final = "events_missing"
+_COMPANIONS: Final = ("-wal", "-anchor", "-reserve")
+_NO_STORE: Final = "none yet; created with the first session"
 _WRAPPED: Final = (
     "agent programs are run by the command of acp.wrap, and not confined by Holdfast itself"
 )
@@ -60,7 +62,7 @@ async def examine(
     if facts["store"] is not None:
         await _check_store(config, facts, findings, rebuild=rebuild)
     else:
-        findings += _check_writable(config)
+        findings += [*_check_remains(config), *_check_writable(config)]
     report = {**facts, "findings": findings}
     if printer.is_json:
         printer.document(report)
@@ -136,6 +138,19 @@ async def _check_tools(config: Config) -> dict[str, Any]:
             if each.path is not None
         ],
     }
+
+
+def _check_remains(config: Config) -> list[dict[str, str]]:
+    """Return a finding if the store is missing, but not the files that belong to it."""
+    store = config.home / STORE_NAME
+    left = [name for end in _COMPANIONS if (config.home / (name := f"{STORE_NAME}{end}")).exists()]
+    if not left:
+        return []
+    text = (
+        f"{store} is missing, but {', '.join(left)} is there. Put the file back if it was moved, "
+        "or restore a backup."
+    )
+    return [_finding(Code.CORRUPT_STORE, text)]
 
 
 def _check_writable(config: Config) -> list[dict[str, str]]:
@@ -230,12 +245,13 @@ async def _check_imports(config: Config, store: Store) -> list[dict[str, str]]:
 
 def _print_report(printer: Printer, facts: dict[str, Any], findings: list[dict[str, str]]) -> None:
     waiting = facts["unsettled"]
+    is_missing = any(each["code"] == Code.CORRUPT_STORE for each in findings)
     printer.record(
         None,
         {
             "Holdfast": facts["version"],
             "home": facts["home"],
-            "store": facts["store"] or "none yet; created with the first session",
+            "store": facts["store"] or ("missing" if is_missing else _NO_STORE),
             **_file_summary(facts),
             "schema": facts["schema"],
             "open turns": f"in {len(waiting)} sessions" if waiting else "none",

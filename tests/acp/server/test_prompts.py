@@ -243,7 +243,7 @@ async def test_a_prompt_past_the_turn_cap_is_asked_about_before_it_is_sent(
         raised = await editor.prompt(session, "two")
         after = await house.sessions.get(house.owner, SessionId(session))
 
-    assert left[0] == "(0 more turns are left in this session.)"
+    assert left[0] == "(Turns left in this session: 0.)"
     assert refused == ended("max_turn_requests", "turn_limit")
     assert f"`holdfast sessions update {session} --turn-cap N`" in told[0]
     assert (before.turn, before.turn_cap) == (1, 1)

@@ -91,7 +91,7 @@ async def test_a_message_past_the_turn_cap_is_sent_only_if_the_person_says_how(
     assert conversation.session_id != first
     assert told.err.count("has used its 1 turns ([limits].attended_turn_cap") == 2
     assert "This session may now have 1001 turns." in told.err
-    assert "0 more turns are left in this session; /cap N raises its turn cap." in told.err
+    assert "Turns left in this session: 0; /cap N raises its turn cap." in told.err
     assert told.out.count("The session may have 2 turns.") == 2
 
 

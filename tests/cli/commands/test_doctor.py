@@ -159,6 +159,21 @@ def test_a_store_that_does_not_open_is_a_finding(
     assert ran.document["key_source"] is None
 
 
+@pytest.mark.parametrize("removed", [(), ("-wal",), ("-anchor",)], ids=str)
+def test_a_store_that_is_gone_is_a_finding(
+    cli: Cli, home: Path, chatted: str, removed: tuple[str, ...]
+) -> None:
+    for ending in ("", *removed):
+        (home / f"history.db{ending}").unlink(missing_ok=True)
+
+    ran, plain = cli("doctor", "--json"), cli("doctor")
+
+    assert ran.code == plain.code == 1
+    assert [each["code"] for each in ran.document["findings"]] == ["corrupt_store"]
+    assert "history.db is missing, but history.db-" in plain.out
+    assert "none yet" not in plain.out
+
+
 def test_a_file_system_that_forgets_is_a_finding(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_HOME", "/dev/shm/holdfast-doctor")  # nothing is made there
 

@@ -381,7 +381,7 @@ class ClientSession:
         left = resumed.turns_left - (session.turn - session.settled)
         if left > 0:
             if left <= FEW_TURNS:
-                await self.notifier.remark([f"({left - 1} more turns are left in this session.)"])
+                await self.notifier.remark([f"(Turns left in this session: {left - 1}.)"])
             return True
         wanted = min(session.turn_cap + (await backend.defaults()).turn_cap, TURN_CAP_LARGEST)
         if await self._asking.raises_cap(session.turn_cap, wanted):

@@ -246,7 +246,7 @@ _NO_TURNS: Final = (
     "This session has used its {} turns ([limits].attended_turn_cap for new sessions); the message "
     "was not sent."
 )
-_FEW_TURNS: Final = "{} more turns are left in this session; /cap N raises its turn cap."
+_FEW_TURNS: Final = "Turns left in this session: {}; /cap N raises its turn cap."
 _LEAVING: Final = "Leaving when the turn ends; press Ctrl-D again to leave now, with the turn open."
 
 
