@@ -11,7 +11,13 @@ import pytest
 
 from holdfast.api import Holdfast
 from holdfast.domain.errors import StorageFull, Unavailable
-from holdfast.importers.block_zones import BlockReport, BlockZones, MigrationStats, block_definition
+from holdfast.importers.block_zones import (
+    BlockReport,
+    BlockZones,
+    MigrationStats,
+    block_definition,
+    write_flag_file,
+)
 from holdfast.store.sqlite.block_files import BlockFolder
 from holdfast.zones.model import MIGRATION_MARKER_V1
 from tests.importers.blocks import a_block, a_file, a_folder, agent_block
@@ -247,6 +253,20 @@ async def test_a_flag_that_cannot_be_written_is_a_warning(
     assert report.stats.failures == 0
     assert "was not written" in caplog.text
     assert await brought(quiet, folder) == BlockReport(stats=ZERO)
+
+
+async def test_a_flag_is_private_and_no_link_is_followed(
+    quiet: Holdfast, folder: Path, tmp_path: Path
+) -> None:
+    planted, target = quiet.config.home / MIGRATION_MARKER_V1, tmp_path / "target"
+    planted.symlink_to(target)
+    write_flag_file(quiet.config.home, MIGRATION_MARKER_V1)
+    is_followed = target.exists()
+    planted.unlink()
+    write_flag_file(quiet.config.home, MIGRATION_MARKER_V1)
+
+    assert not is_followed
+    assert planted.stat().st_mode & 0o777 == 0o600
 
 
 async def test_a_folder_of_anything_else_is_left_alone(quiet: Holdfast, tmp_path: Path) -> None:

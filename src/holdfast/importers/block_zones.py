@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,9 +39,11 @@ def import_marker(source: str) -> str:
 
 
 def write_flag_file(data_dir: Path, name: str) -> None:
-    """Write a flag file; a failure is only logged, because nothing depends on it."""
+    """Write a private flag file; a failure is only logged, because nothing depends on it."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        (data_dir / name).write_text(CONTENT)
+        with os.fdopen(os.open(data_dir / name, flags, 0o600), "w") as file:
+            file.write(CONTENT)
     except OSError as error:
         log.warning("the flag %s was not written: %s", name, error.strerror)
 
