@@ -44,6 +44,9 @@ TOKEN_SECONDS: Final = 2.0
 STREAM_BYTES: Final = 4 << 20
 # A page with a limit ends at this size; the client continues with its cursor.
 PAGE_BYTES: Final = 4 << 20
+# `M_MMAP_THRESHOLD` of glibc, and the size from which on a block is one of its own.
+_APART: Final = -3
+_APART_FROM: Final = 256 << 10
 
 Pieces = AsyncGenerator[bytes, None]
 JSON: Final = Response()
@@ -230,6 +233,17 @@ async def _packed(pieces: AsyncIterator[bytes]) -> Pieces:
             if packed := await asyncio.to_thread(packer.compress, chunk):
                 yield packed
     yield packer.flush()
+
+
+def keep_large_blocks_apart() -> None:
+    """Allocate large blocks apart from the heap, so that they return to the system when freed.
+
+    By itself malloc stops doing so after the first large block was freed, and what lies between
+    small ones is then kept.
+    """
+    # Only glibc takes this number; musl has no such function.
+    if (choose := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
+        choose(_APART, _APART_FROM)
 
 
 def trim() -> None:

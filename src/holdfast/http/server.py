@@ -15,6 +15,7 @@ import uvicorn
 
 from holdfast.domain.errors import Code, Conflict, Denied, Invalid
 from holdfast.http.app import Application
+from holdfast.http.bodies import keep_large_blocks_apart
 from holdfast.http.protocol import HttpProtocol
 
 GRACE_SECONDS: Final = 5
@@ -113,6 +114,7 @@ async def serve(
     exposure: Exposure = LOCAL,
 ) -> None:
     """Serve until `stop` is set; active requests get a grace period of a few seconds."""
+    keep_large_blocks_apart()
     context = exposure.context()
     config = uvicorn.Config(
         app,
