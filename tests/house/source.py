@@ -1,10 +1,13 @@
 """The source as the gates read it: files, trees and functions. It judges nothing."""
 
 import ast
+import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from tests.marks import uncollected
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "holdfast"
@@ -34,10 +37,14 @@ class Module:
 @cache
 def modules() -> tuple[Module, ...]:
     """Return every module of the package, by name."""
-    return tuple(
-        module(path.relative_to(SOURCE).as_posix(), path.read_text("utf-8"))
-        for path in sorted(SOURCE.rglob("*.py"))
-    )
+    with uncollected():
+        found = tuple(
+            module(path.relative_to(SOURCE).as_posix(), path.read_text("utf-8"))
+            for path in sorted(SOURCE.rglob("*.py"))
+        )
+        # They live as long as the run does.
+        gc.freeze()
+    return found
 
 
 def module(name: str, text: str) -> Module:

@@ -94,10 +94,9 @@ def test_the_locks_hold_what_the_project_asks_for() -> None:
 
 def addresses(content: str) -> Iterator[tuple[int, str, str]]:
     """Yield line, kind and text of each address in a content."""
-    for number, line in enumerate(content.splitlines(), start=1):
-        for what, pattern in ADDRESSES.items():
-            if found := re.search(pattern, line):
-                yield number, what, found[0]
+    for what, pattern in ADDRESSES.items():
+        for found in re.finditer(pattern, content):
+            yield content.count("\n", 0, found.start()) + 1, what, found[0]
 
 
 def texts(folder: Path = ROOT) -> Iterator[tuple[str, str]]:
