@@ -81,9 +81,10 @@ def python(built: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory) 
     network.
     """
     folder = tmp_path_factory.mktemp("empty")
-    venv.create(folder, with_pip=True)
+    venv.create(folder)
     found = folder / "bin" / "python"
-    ran([str(found), "-m", "pip", "install", "-q", "--no-index", "--no-deps", str(built["wheel"])])
+    pip = [sys.executable, "-m", "pip", "--python", str(found), "install", "-q"]
+    ran([*pip, "--no-index", "--no-deps", str(built["wheel"])])
     (site,) = folder.glob("lib/python3*/site-packages")
     for package in required("holdfast"):
         for name in {file.parts[0] for file in package.files or () if file.parts[0] != ".."}:

@@ -59,7 +59,7 @@ def test_searching_for_a_word_finds_it(text: str) -> None:
 def test_a_long_text_has_the_words_of_its_stretches(gap: str) -> None:
     pieces = ["tide", "Été", "3:04", "潮", "x" * 40_000, "e\u0301"] * 40
     random.Random(1).shuffle(pieces)
-    text = gap.join(pieces * 20)
+    text = gap.join(pieces)
 
     assert words_of(text) == [word for word, _, _ in placed_words(text)]
 
