@@ -56,7 +56,7 @@ def test_the_exit_code_is_that_of_the_class() -> None:
     assert exit_code(NotFound(Code.SESSION_NOT_FOUND, "There is none.")) == 4
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("ended", "code"),
     [
         (TurnEnded(stop_reason=StopReason.STOP), 0),

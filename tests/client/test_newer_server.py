@@ -10,6 +10,7 @@ from holdfast.client.requests import decode_tolerantly
 from holdfast.wire.agents import AgentForm, AgentList, LlmRuntimeForm
 from holdfast.wire.sessions import SessionForm
 from tests.client.test_requests import AGENT
+from tests.marks import each_case
 
 NEW: dict[str, Any] = {"unheard": {"of": [1]}}
 NEWER = {
@@ -37,7 +38,7 @@ def test_new_keys_are_passed_over_wherever_they_stand() -> None:
     assert listed.data == (agent,)
 
 
-@pytest.mark.parametrize("wrong", [{**NEWER, "name": 3}, {"data": []}, []])
+@each_case("wrong", [{**NEWER, "name": 3}, {"data": []}, []])
 def test_what_is_wrong_stays_wrong(wrong: Any) -> None:
     with pytest.raises(msgspec.ValidationError):
         decode_tolerantly(json.dumps(wrong).encode(), AgentForm)

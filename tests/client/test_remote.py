@@ -22,6 +22,7 @@ from tests.cli.commands.test_history import SESSION
 from tests.client.servers import QUICK, Call, answering, impostor, serving
 from tests.http.openapi.render import DOCUMENT
 from tests.http.v1.client import a_repository
+from tests.marks import each_case
 from tests.tooled import a_config
 
 pytestmark = pytest.mark.anyio
@@ -107,9 +108,7 @@ async def test_what_only_the_servers_machine_can_do_is_refused_with_a_remedy() -
     assert server.calls == []
 
 
-@pytest.mark.parametrize(
-    ("turn", "settled", "is_settled"), [(2, 1, False), (2, 2, True), (None, 1, True)]
-)
+@each_case(("turn", "settled", "is_settled"), [(2, 1, False), (2, 2, True), (None, 1, True)])
 async def test_an_interrupted_turn_may_end_later(
     turn: int | None, settled: int, is_settled: bool
 ) -> None:
@@ -123,7 +122,7 @@ async def test_an_interrupted_turn_may_end_later(
     assert (done.turn, done.is_settled, done.session.settled) == (turn, is_settled, settled)
 
 
-@pytest.mark.parametrize(("key", "tries"), [("k", 2), (None, 1)])
+@each_case(("key", "tries"), [("k", 2), (None, 1)])
 async def test_an_observation_is_sent_again_only_with_a_key(key: str | None, tries: int) -> None:
     sent: list[bytes] = []
 

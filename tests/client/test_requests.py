@@ -22,6 +22,7 @@ from holdfast.domain.errors import (
 from holdfast.domain.ids import LOCAL_OWNER, SessionId
 from holdfast.wire.sessions import SessionsQuery
 from tests.client.servers import QUICK, Call, answering, impostor, silent
+from tests.marks import each_case
 from tests.tools.http_hosts import client_tls, says, serving
 
 pytestmark = pytest.mark.anyio
@@ -88,7 +89,7 @@ async def test_a_connection_is_kept_and_one_that_died_meanwhile_is_replaced() ->
     assert (len(server.calls), served) == (2, 2)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("status", "code", "kind"),
     [
         (400, "invalid_body", Invalid),
@@ -131,7 +132,7 @@ async def test_how_long_to_wait_stands_in_the_details() -> None:
     assert refused.value.details == {"retry_after": 7}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("status", "body", "kind", "told"),
     [
         (502, "<html>Bad gateway</html>", Unavailable, "502"),
@@ -155,7 +156,7 @@ async def test_an_answer_that_is_none_of_ours_is_told_as_such(
     assert (type(refused.value), refused.value.code) == (kind, Code.UNKNOWN_ANSWER)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "said",
     [
         "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{",
@@ -223,7 +224,7 @@ async def test_a_server_that_comes_later_is_waited_for() -> None:
     assert answered.is_set()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "url",
     [
         "127.0.0.1:8765",
@@ -245,7 +246,7 @@ async def test_what_is_no_address_is_refused_without_repeating_it(url: str) -> N
     assert "secret" not in refused.value.message
 
 
-@pytest.mark.parametrize("token", ["se\ncret", "sé cret"])
+@each_case("token", ["se\ncret", "sé cret"])
 async def test_a_token_that_http_cannot_carry_is_refused_without_repeating_it(token: str) -> None:
     async with impostor(silent()) as server, connect(server.url, token) as client:
         with pytest.raises(Invalid) as refused:

@@ -8,6 +8,7 @@ from hypothesis import strategies as some
 
 from holdfast.client import stream
 from holdfast.client.stream import InvalidStreamError, SseFrame, SseParser
+from tests.marks import each_case
 
 STREAM = (
     b'retry: 1000\nevent: connected\ndata: {"after":0}\n\n'
@@ -37,7 +38,7 @@ def test_half_a_frame_is_none() -> None:
     assert SseParser().feed(STREAM[:-1]) == TAKEN_APART[:-1]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "frame",
     [
         b"id: 1\nid: 2\nevent: x\ndata: {}\n\n",

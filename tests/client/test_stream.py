@@ -34,6 +34,7 @@ from tests.client.servers import (
     silent,
     streaming,
 )
+from tests.marks import each_case
 from tests.stand_ins import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -284,7 +285,7 @@ async def test_now_is_where_the_server_says_it_is() -> None:
     assert [call.headers.get("last-event-id") for call in server.calls] == [None, "8"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("status", "code", "kind"),
     [
         (400, "invalid_query", HoldfastError),
@@ -309,7 +310,7 @@ async def test_what_coming_back_cannot_mend_is_raised(
     assert len(server.calls) == 2
 
 
-@pytest.mark.parametrize("status", [429, 500, 502, 503, 507])
+@each_case("status", [429, 500, 502, 503, 507])
 async def test_what_may_pass_is_waited_out(status: int) -> None:
     body = '{"error":"store_busy","message":"Later.","details":{}}'
     busy = answering(status, body)
@@ -320,7 +321,7 @@ async def test_what_may_pass_is_waited_out(status: int) -> None:
         assert await taken(follow(client, "s"), 1) == [1]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "frames",
     [
         (event(1),),

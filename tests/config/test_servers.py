@@ -255,7 +255,7 @@ def test_what_is_no_table_with_a_good_name_is_refused(tmp_path: Path, content: s
     assert "mcp.servers" in refused(tmp_path, content).message
 
 
-@pytest.mark.parametrize(
+@each_case(
     "given",
     [{"name": "a"}, {"name": "a b", "command": "x"}, {"name": "a", "command": "./x"}],
 )

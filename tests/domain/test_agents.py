@@ -170,7 +170,7 @@ def test_a_setting_beyond_its_rule_is_refused(
     assert (refused.code, refused.details) == (Code.AGENT_INVALID, {"fields": [field]})
 
 
-@pytest.mark.parametrize(
+@each_case(
     "agent",
     [
         an_agent(),

@@ -70,7 +70,7 @@ def test_a_waiting_question_takes_its_first_answer(
     )
 
 
-@pytest.mark.parametrize("state", FINAL)
+@each_case("state", FINAL)
 def test_the_same_answer_again_is_heard_and_changes_nothing(state: ApprovalState) -> None:
     first = apply_answer(an_approval(), ApprovalAnswer(state=state, by="anna"), at=AT)
     again = ApprovalAnswer(state=state, by="ben", scope=ApprovalScope.SESSION, note="me too")
@@ -108,9 +108,7 @@ def test_a_question_covers_one_call_unless_somebody_says_more() -> None:
     assert ApprovalAnswer(state=ApprovalState.ALLOWED, by="anna").scope is ApprovalScope.ONCE
 
 
-@pytest.mark.parametrize(
-    ("preview", "name"), [({}, "run_command"), ({"path": "/w/a", "kind": "fetch"}, "fetch")]
-)
+@each_case(("preview", "name"), [({}, "run_command"), ({"path": "/w/a", "kind": "fetch"}, "fetch")])
 def test_a_flag_knows_a_foreign_call_by_its_kind_alone(preview: dict[str, str], name: str) -> None:
     assert flag_of(a_question(preview=preview)) == name
 

@@ -90,7 +90,7 @@ def test_every_step_is_in_the_table_or_refused(state: CallState, step: str) -> N
         }
 
 
-@pytest.mark.parametrize("effect", [Effect.PURE, Effect.IDEMPOTENT])
+@each_case("effect", [Effect.PURE, Effect.IDEMPOTENT])
 def test_a_recovered_call_that_may_run_twice_starts_again(effect: Effect) -> None:
     running = start_call(a_call(effect=effect), at=AT)
 
@@ -107,7 +107,7 @@ def test_an_unsafe_call_never_starts_twice() -> None:
     assert refused.value.code is Code.CALL_NOT_OPEN
 
 
-@pytest.mark.parametrize("how", Settlement)
+@each_case("how", Settlement)
 def test_an_unknown_outcome_is_settled_once(how: Settlement) -> None:
     unknown = finish_call(start_call(a_call(), at=AT), ResultStatus.UNKNOWN, at=LATER, sequence=3)
 

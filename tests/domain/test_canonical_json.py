@@ -57,7 +57,7 @@ def test_spelling_a_value_does_not_change_it() -> None:
     assert json.dumps(value) == '{"a": [1.0, {"b": 2.0}]}'
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), [-float("inf")]])
+@each_case("value", [float("nan"), float("inf"), [-float("inf")]])
 def test_what_is_no_number_has_no_spelling(value: Any) -> None:
     with pytest.raises(ValueError, match="JSON compliant"):
         canonical(value)

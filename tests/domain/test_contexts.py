@@ -46,7 +46,7 @@ def test_a_session_carries_64_variables_of_8_kibibytes() -> None:
     assert (VARIABLES_MOST, VARIABLE_LARGEST) == (64, 8_192)
 
 
-@pytest.mark.parametrize("tier", ["sandboxed", "project", "full"])
+@each_case("tier", ["sandboxed", "project", "full"])
 def test_the_tier_is_always_written_out(tier: str) -> None:
     context = a_context(fs_scope_tier=FsTier(tier))
 

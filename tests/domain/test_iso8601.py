@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime, timedelta, timezone
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,7 +57,7 @@ def test_a_time_with_an_offset_is_an_instant(text: str, ms: int) -> None:
     assert instant_of(text) == ms
 
 
-@pytest.mark.parametrize("text", ["2025-12-31T12:00", "2025-12-31T12:00:00.000"])
+@each_case("text", ["2025-12-31T12:00", "2025-12-31T12:00:00.000"])
 def test_a_time_without_an_offset_is_taken_for_utc(text: str) -> None:
     assert parse_iso8601(text) == Moment(ms=NOON, is_assumed=True)
 

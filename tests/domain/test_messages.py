@@ -95,7 +95,7 @@ def test_a_tools_row_holds_exactly_one_part(role: Role, count: int) -> None:
     }
 
 
-@pytest.mark.parametrize("role", [Role.USER, Role.ASSISTANT, Role.SYSTEM])
+@each_case("role", [Role.USER, Role.ASSISTANT, Role.SYSTEM])
 def test_any_other_row_may_hold_none_or_many(role: Role) -> None:
     assert a_message(role=role, parts=()).parts == ()
     assert len(a_message(role=role, parts=(Text(text="a"), Text(text="b"))).parts) == 2
@@ -273,7 +273,7 @@ def test_a_newer_writers_keys_are_passed_over() -> None:
     assert decode_parts(stored) == (Text(text="a"),)
 
 
-@pytest.mark.parametrize(("model_id", "told"), [("model-1", "model-1"), (None, "")])
+@each_case(("model_id", "told"), [("model-1", "model-1"), (None, "")])
 def test_the_hash_of_a_row_never_changes_its_recipe(model_id: str | None, told: str) -> None:
     row = a_message("hé", id="m-1", sequence=3, turn=2, model_id=model_id)
     content = '[{"type":"text","text":"hé"}]'

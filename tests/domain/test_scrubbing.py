@@ -150,7 +150,7 @@ def test_a_text_that_is_nothing_but_a_word_of_the_format_stays() -> None:
     )
 
 
-@pytest.mark.parametrize("word", ["correcthorsebatterystaple", "horse_battery", "horse.battery"])
+@each_case("word", ["correcthorsebatterystaple", "horse_battery", "horse.battery"])
 def test_a_secret_that_is_one_plain_word_is_found_where_it_is_all_of_a_text(word: str) -> None:
     scrubber = Scrubber([("odd", Secret(word))])
     call = a_call(arguments={"password": word, word: [word, f"x {word}"]})

@@ -36,7 +36,7 @@ def test_what_is_shown_of_a_secret_is_a_mark(shown: str) -> None:
     assert "canary" not in shown
 
 
-@pytest.mark.parametrize("encode", [msgspec.json.encode, msgspec.to_builtins, pickle.dumps])
+@each_case("encode", [msgspec.json.encode, msgspec.to_builtins, pickle.dumps])
 def test_a_secret_cannot_be_written_down(encode: object) -> None:
     assert callable(encode)
 

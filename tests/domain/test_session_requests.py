@@ -135,7 +135,7 @@ def test_the_same_request_is_recognised_whatever_the_order_of_its_keys(
     assert digest_of(LOCAL_OWNER, "a", one) == digest_of(LOCAL_OWNER, "a", other)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "asked",
     [
         SessionRequest(model="offline:\udcff"),
@@ -154,7 +154,7 @@ def test_a_request_that_has_no_bytes_is_refused(asked: SessionRequest) -> None:
     }
 
 
-@pytest.mark.parametrize("wishes", [{"title": ""}, {"tags": ("a", "a")}, {"tags": ("",)}])
+@each_case("wishes", [{"title": ""}, {"tags": ("a", "a")}, {"tags": ("",)}])
 def test_the_wishes_of_a_fork_are_judged_like_those_of_an_opening(wishes: dict[str, Any]) -> None:
     with pytest.raises(Invalid):
         ForkRequest(**wishes)

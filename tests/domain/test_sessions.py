@@ -91,7 +91,7 @@ def test_a_failed_session_is_resumed_by_a_fork() -> None:
     }
 
 
-@pytest.mark.parametrize("status", CLOSED)
+@each_case("status", CLOSED)
 def test_a_closed_session_takes_no_message_until_it_is_resumed(status: Status) -> None:
     assert refusal(status, Verb.ADMIT) == {
         "error": Code.SESSION_CLOSED,
@@ -197,7 +197,7 @@ def test_queued_messages_are_one_turn_and_no_turn_is_lost() -> None:
     Notebook.TestCase().runTest()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("status", "turn"),
     [(Status.PENDING, 4), (Status.IDLE, 4), (Status.RUNNING, 5)],
 )
@@ -207,7 +207,7 @@ def test_a_message_belongs_to_the_next_turn_that_has_not_begun(status: Status, t
     assert admit_turn(head) == a_head(status=status, settled=3, turn=turn)
 
 
-@pytest.mark.parametrize("status", [*CLOSED, Status.FAILED])
+@each_case("status", [*CLOSED, Status.FAILED])
 def test_an_ended_session_admits_nothing_and_plays_nothing(status: Status) -> None:
     head = a_head(status=status, settled=3, turn=4)
 

@@ -26,7 +26,7 @@ def test_text_may_be_empty_where_no_least_length_is_asked() -> None:
     assert require_text("", field="title", longest=0) == ""
 
 
-@pytest.mark.parametrize("text", ["", "abcd"])
+@each_case("text", ["", "abcd"])
 def test_text_outside_its_limits_is_refused_with_its_length(text: str) -> None:
     assert refusal(text) == {
         "error": Code.INVALID_TEXT,
@@ -43,7 +43,7 @@ def test_a_nul_character_is_refused() -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["\ud800", "a\udfff", "\udc00\ud800"])
+@each_case("text", ["\ud800", "a\udfff", "\udc00\ud800"])
 def test_a_lone_surrogate_is_refused(text: str) -> None:
     assert refusal(text) == {
         "error": Code.INVALID_TEXT,

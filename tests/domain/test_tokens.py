@@ -68,7 +68,7 @@ def test_a_use_is_noted_once_in_an_hour() -> None:
     assert used.is_use_due(AT + USE_PRECISION)
 
 
-@pytest.mark.parametrize("kind", TokenKind)
+@each_case("kind", TokenKind)
 def test_only_a_token_of_the_page_comes_as_a_cookie(kind: TokenKind) -> None:
     token = a_token(kind=kind)
 

@@ -16,6 +16,7 @@ from holdfast.domain.tools import (
     remote_id,
 )
 from tests.builders import a_tool
+from tests.marks import each_case
 
 WIDTH = [FsTier.SANDBOXED, FsTier.PROJECT, FsTier.FULL]
 NAMES = st.lists(st.sampled_from(["git", "ls", "make", "a.org"]), max_size=4).map(tuple)
@@ -130,7 +131,7 @@ def test_a_tool_the_agent_lacks_is_named() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["", " \n"])
+@each_case("name", ["", " \n"])
 def test_a_tool_needs_a_name(name: str) -> None:
     with pytest.raises(Invalid) as refused:
         a_tool(name)
@@ -142,7 +143,7 @@ def test_a_tool_needs_a_name(name: str) -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("server", "tool", "id"),
     [
         ("notes", "read", "mcp_notes_read"),

@@ -25,6 +25,7 @@ from holdfast.execution.system import (
     process_space,
     start_of,
 )
+from tests.marks import each_case
 
 NAP = [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()"]
 
@@ -52,7 +53,7 @@ def test_the_clocks_tell_the_time_and_never_go_back() -> None:
     assert abs(first - time.clock_gettime(time.CLOCK_BOOTTIME) * 1000) < 5_000
 
 
-@pytest.mark.parametrize("count", [1, 12, 74])
+@each_case("count", [1, 12, 74])
 def test_randomness_has_as_many_bits_as_asked_for(count: int) -> None:
     drawn = {SystemRandomness().bits(count) for _ in range(200)}
 
@@ -61,7 +62,7 @@ def test_randomness_has_as_many_bits_as_asked_for(count: int) -> None:
     assert len(drawn) > 1
 
 
-@pytest.mark.parametrize("count", [74, 128, 256])
+@each_case("count", [74, 128, 256])
 def test_no_thread_draws_what_another_one_drew(count: int) -> None:
     randomness = SystemRandomness()
     with ThreadPoolExecutor(8) as threads:

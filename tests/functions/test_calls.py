@@ -35,6 +35,7 @@ from holdfast.wire.events import TABLE
 from tests.builders import an_event
 from tests.functions.stage import result_of, results, scripted, sent
 from tests.houses import current, news_until, payloads, played
+from tests.marks import each_case
 from tests.stand_ins import PATIENCE
 from tests.tooled import a_config, asks, call, calls_now, outcomes, says, until
 
@@ -562,7 +563,7 @@ async def test_several_steps_offer_the_function_again(home: Path) -> None:
         assert [each.result for each in await results(hf, session)] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("fraction", [None, 0.4])
+@each_case("fraction", [None, 0.4])
 def test_progress_has_a_word_over_http(fraction: float | None) -> None:
     payload = ToolProgressed(call_id=CallId("c1"), text="2 of 5", fraction=fraction)
     event = an_event(payload, turn=3)

@@ -72,4 +72,6 @@ def test_right_programs_are_accepted_and_each_wrong_line_is_rejected(tmp_path: P
     faults = checked(tmp_path, PROGRAM + WRONG)
 
     first = len(PROGRAM.splitlines()) + 2
-    assert {int(line.split(":")[1]) for line in faults} == set(range(first, first + len(WRONG.strip().splitlines())))
+    assert {int(line.split(":")[1]) for line in faults} == set(
+        range(first, first + len(WRONG.strip().splitlines()))
+    )

@@ -5,8 +5,6 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.house.source import ROOT
 from tests.marks import each_case
 
@@ -65,7 +63,7 @@ def test_what_only_looks_like_an_address_is_left_alone(text: str) -> None:
     assert list(addresses(text)) == []
 
 
-@pytest.mark.parametrize("name", LOCKS)
+@each_case("name", LOCKS)
 def test_every_locked_requirement_is_exact_and_carries_its_hashes(name: str) -> None:
     locked = list(requirements(name))
 
@@ -73,7 +71,7 @@ def test_every_locked_requirement_is_exact_and_carries_its_hashes(name: str) -> 
     assert [line for line, hashes in locked if "==" not in line or not hashes] == []
 
 
-@pytest.mark.parametrize("name", LOCKS)
+@each_case("name", LOCKS)
 def test_a_lock_holds_nothing_but_requirements_hashes_and_reasons(name: str) -> None:
     lines = (ROOT / name).read_text("utf-8").splitlines()
     known = re.compile(

@@ -5,8 +5,6 @@ from enum import Enum
 from itertools import product
 from typing import get_args
 
-import pytest
-
 from holdfast.cli import errors as cli_errors
 from holdfast.config import SETTING_KEYS, setting_types
 from holdfast.domain.approvals import TIGHTNESS, ApprovalMode
@@ -55,9 +53,7 @@ def test_the_table_has_an_entry_for_every_member(
     assert set(table) == set(union)
 
 
-@pytest.mark.parametrize(
-    ("table", "union"), [(_ROLES, Role), (_STATUS, Status), (_STOP, StopReason)]
-)
+@each_case(("table", "union"), [(_ROLES, Role), (_STATUS, Status), (_STOP, StopReason)])
 def test_what_the_store_writes_it_can_read(table: dict[str, Enum], union: type[Enum]) -> None:
     assert table == {member.value: member for member in union}
 

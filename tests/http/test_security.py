@@ -23,7 +23,7 @@ def test_a_server_has_the_names_of_this_machine_at_its_port() -> None:
     assert not names.is_secure("localhost:8765")
 
 
-@pytest.mark.parametrize(("port", "has_tls"), [(80, False), (443, True)])
+@each_case(("port", "has_tls"), [(80, False), (443, True)])
 def test_at_the_usual_port_browsers_leave_it_out(port: int, has_tls: bool) -> None:
     names = server_names(port, has_tls=has_tls)
 

@@ -110,7 +110,7 @@ def test_a_port_that_may_not_be_used_is_denied(monkeypatch: pytest.MonkeyPatch) 
             listen("127.0.0.1", 80)
 
 
-@pytest.mark.parametrize("port", [-1, 65_536])
+@each_case("port", [-1, 65_536])
 def test_a_port_out_of_range_is_invalid(port: int) -> None:
     with pytest.raises(Invalid):
         listen("127.0.0.1", port)
@@ -140,7 +140,7 @@ def test_behind_a_proxy_all_addresses_may_be_served() -> None:
         assert address_of(listener) == ()
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.0.0.2"])
+@each_case("host", ["127.0.0.1", "localhost", "127.0.0.2"])
 def test_addresses_of_this_machine_are_fine(host: str) -> None:
     with listen(host, 0) as listener:
         number = "127.0.0.1" if host == "localhost" else host

@@ -90,7 +90,7 @@ def _verdict(body: bytes) -> Code | None:
     return None
 
 
-@pytest.mark.parametrize("text", ["\\u0000", "a\\\\\\u0000", "\\ud83d\\ude42\\u0000"])
+@each_case("text", ["\\u0000", "a\\\\\\u0000", "\\ud83d\\ude42\\u0000"])
 def test_a_text_with_a_nul_is_refused(text: str) -> None:
     with pytest.raises(Invalid) as refused:
         require_plain_json(f'{{"a":"{text}"}}'.encode())

@@ -46,7 +46,7 @@ def refused(document: Any) -> Invalid:
 
 
 @demands("S0-461")
-@pytest.mark.parametrize("document", [LEAST, WHOLE])
+@each_case("document", [LEAST, WHOLE])
 def test_a_workflow_is_read_and_written_the_same(document: dict[str, Any]) -> None:
     text = write_workflow(build_workflow(document, where="it"))
 

@@ -73,7 +73,7 @@ def test_what_is_no_secret_is_left_alone(text: str) -> None:
     assert build_workflow(asking(text), where="it").nodes["think"]["prompt_template"] == text
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("place", "value"),
     [
         ("workflow.nodes[2].message_template", "{{secrets.x}}"),

@@ -102,9 +102,7 @@ def test_a_tricky_text_stays_a_text(text: str) -> None:
     assert read_yaml(written) == read_written_yaml(written) == {text: [text]}
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(math.inf, ".inf\n"), (-math.inf, "-.inf\n"), (math.nan, ".nan\n")]
-)
+@each_case(("value", "text"), [(math.inf, ".inf\n"), (-math.inf, "-.inf\n"), (math.nan, ".nan\n")])
 def test_a_number_that_is_none_has_its_word(value: float, text: str) -> None:
     assert write_yaml(value) == text
 

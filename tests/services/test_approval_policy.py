@@ -2,8 +2,6 @@
 
 from itertools import product
 
-import pytest
-
 from holdfast.domain.approvals import ApprovalMode, ApprovalState, Question
 from holdfast.domain.ids import ApprovalId
 from holdfast.domain.tools import ToolClass
@@ -126,7 +124,7 @@ def test_where_nobody_can_be_asked_nobody_is(
     assert found is (Ruling.UNATTENDED if attended is Ruling.ASK else attended)
 
 
-@pytest.mark.parametrize("state", sorted(set(ApprovalState) - {ApprovalState.WAITING}))
+@each_case("state", sorted(set(ApprovalState) - {ApprovalState.WAITING}))
 def test_an_answer_that_is_there_counts_although_nobody_is(state: ApprovalState) -> None:
     earlier = an_approval(a_question(ToolClass.WRITE), state)
     standing = ApprovalContext(mode=ApprovalMode.ASK, earlier=earlier, is_attended=False)

@@ -22,7 +22,7 @@ from holdfast.search.query import SearchQuery
 from holdfast.services.calls import CallAnswer, SettlementAction, SettlementRequest
 from holdfast.workflows.session_export import ExportFormat
 from tests.houses import current, head_of, played
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.stand_ins import PATIENCE
 from tests.tooled import a_config, answer, asks, call, calls_now, outcomes, question, says
 
@@ -394,7 +394,7 @@ async def test_answers_to_nothing_change_nothing(home: Path) -> None:
     assert foreign.value.code is Code.SESSION_NOT_FOUND
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("fields", "code"),
     [
         ({"status": ResultStatus.SKIPPED}, Code.INVALID_INPUT),

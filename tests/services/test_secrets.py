@@ -205,7 +205,7 @@ async def test_what_cannot_be_a_key_is_refused_without_being_shown(value: str) -
     assert not value or value not in str(refused.value.body())
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "account"),
     [
         ("openai", "openai:default"),

@@ -1,7 +1,6 @@
 """What is kept of an event: all that it says, and nothing where it says nothing."""
 
 import msgspec
-import pytest
 
 from holdfast.domain.costs import Usage
 from holdfast.domain.events import (
@@ -57,7 +56,7 @@ def test_what_was_kept_says_what_was_said(payload: Payload) -> None:
     assert decode_payload(encode_stored(payload)) == payload
 
 
-@pytest.mark.parametrize("payload", EVERYTHING)
+@each_case("payload", EVERYTHING)
 def test_what_says_something_everywhere_is_kept_whole(payload: Payload) -> None:
     assert encode_stored(payload) == msgspec.json.encode(payload)
 

@@ -66,7 +66,7 @@ def test_what_is_no_folder_is_refused(tmp_path: Path, kind: str) -> None:
         assert _mode(tmp_path / "target") == 0o755
 
 
-@pytest.mark.parametrize("path", ["/proc/nothing/home", "/dev/null/home"])
+@each_case("path", ["/proc/nothing/home", "/dev/null/home"])
 def test_a_folder_that_cannot_be_made_is_refused_with_its_name(path: str) -> None:
     with pytest.raises(Denied) as caught:
         private_folder(Path(path))

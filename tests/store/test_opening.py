@@ -149,7 +149,7 @@ async def test_a_store_of_another_schema_is_refused_and_says_which(
         assert connection.execute("SELECT count(*) FROM models").get == 1
 
 
-@pytest.mark.parametrize("version", ["3.51.2", "3.40.1", "2.9.9"])
+@each_case("version", ["3.51.2", "3.40.1", "2.9.9"])
 def test_an_unsafe_sqlite_is_refused(version: str) -> None:
     with pytest.raises(Internal) as caught:
         require_version(version)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.marks import proves
+from tests.marks import each_case, proves
 from tests.torture.callers import Caller
 from tests.torture.clients.house import new_id
 from tests.torture.conftest import Sized, Tell
@@ -50,7 +50,7 @@ def test_a_server_that_numbers_its_control_frames_is_found(
 
 
 @proves("R29")
-@pytest.mark.parametrize(
+@each_case(
     ("frames", "fault"),
     [
         ([b": hb"], "the stream begins with heartbeat"),

@@ -2,7 +2,6 @@
 
 from datetime import datetime
 
-import pytest
 from hypothesis import given
 from msgspec import to_builtins
 
@@ -31,6 +30,7 @@ from holdfast.wire.scalars import format_microseconds, format_time
 from holdfast.wire.stream_events import StreamVocabulary
 from tests.builders import SESSION_ID, a_message, a_tool_call, a_tool_result, an_event
 from tests.domain.strategies import INSTANTS
+from tests.marks import each_case
 
 CALL = Call(
     id=CallId("call-1"),
@@ -42,7 +42,7 @@ CALL = Call(
 )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("error", "text"),
     [
         (None, "outcome unknown"),
@@ -69,7 +69,7 @@ def test_an_unknown_outcome_has_the_same_text_in_every_form(
     assert (shown.message if shown else text) == text
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("part", "text"),
     [
         (Text(text="plain"), "plain"),

@@ -2,8 +2,6 @@
 
 from typing import Any, get_args
 
-import pytest
-
 from holdfast.domain.calls import Settlement
 from holdfast.domain.costs import Usage
 from holdfast.domain.events import (
@@ -358,7 +356,7 @@ def test_every_stop_reason_has_a_word() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("ended", "word", "error"),
     [
         (TurnEnded(stop_reason=StopReason.ABORTED), "aborted", None),
@@ -395,7 +393,7 @@ def test_a_turn_that_failed_says_why(ended: TurnEnded, word: str, error: object)
     assert (line["stopReason"], line.get("error")) == (word, error)
 
 
-@pytest.mark.parametrize(("name", "told"), [("maker:other", "maker:other"), ("", OTHER_MODEL)])
+@each_case(("name", "told"), [("maker:other", "maker:other"), ("", OTHER_MODEL)])
 def test_the_model_of_a_step_goes_with_what_follows(name: str, told: str) -> None:
     dialect = a_dialect()
     dialect.note(StepStarted(step=1, model_id=OTHER_MODEL, model=name, message_id=ROW))

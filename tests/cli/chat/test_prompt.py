@@ -8,6 +8,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from holdfast.cli.chat.prompt import AnswerPrompt, EndPressedError, InterruptPressedError
+from tests.marks import each_case
 from tests.stand_ins import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +24,7 @@ async def answered(pressed: str) -> str:
             return await AnswerPrompt().answer("Allow? ")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("pressed", "error"),
     [(ESCAPE, InterruptPressedError), (CTRL_C, InterruptPressedError), (CTRL_D, EndPressedError)],
 )

@@ -10,6 +10,7 @@ from holdfast.domain.ids import MessageId
 from holdfast.domain.sessions import StopReason
 from tests.builders import a_model, an_event, an_id
 from tests.cli.chat.test_screen import answered
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -62,7 +63,7 @@ def test_a_model_that_a_program_names_itself_cannot_steer_the_terminal() -> None
     assert meter.line(80).startswith("a:bc · ")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("columns", "line"), [(40, "context 10 % of 200k · $0.0150"), (20, "$0.0150"), (3, "$0.")]
 )
 def test_what_matters_least_is_left_out_first(columns: int, line: str) -> None:

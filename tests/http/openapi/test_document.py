@@ -20,7 +20,7 @@ from holdfast.http.routing import AGENT_SESSION_PATH, SESSION_PATH, Route
 from holdfast.http.security import server_names
 from tests.http.openapi.render import DOCUMENT, nobody, render, well
 from tests.http.v1.client import Visitor
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -83,7 +83,7 @@ def test_every_placeholder_says_what_may_stand_there() -> None:
     assert {name for path in PLAIN["paths"] for name in names_in(path)} == set(PATH_PARAMETERS)
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+@each_case("route", ROUTES, ids=lambda route: route.name)
 def test_every_code_of_a_route_is_told_with_its_status_and_an_example(route: Route) -> None:
     answers = PLAIN["paths"][route.path][route.method.lower()]["responses"]
 
@@ -101,7 +101,7 @@ def test_every_code_of_a_route_is_told_with_its_status_and_an_example(route: Rou
     assert set(map(str, route.responses)) <= set(answers)
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+@each_case("route", ROUTES, ids=lambda route: route.name)
 def test_every_body_has_an_example_that_is_one(route: Route) -> None:
     operation = PLAIN["paths"][route.path][route.method.lower()]
 
@@ -121,7 +121,7 @@ def exemplified(schema: dict[str, Any]) -> bool:
     return any(map(exemplified, schema.get("anyOf", ()))) or exemplified(schema["items"])
 
 
-@pytest.mark.parametrize("name", sorted(EXAMPLES))
+@each_case("name", sorted(EXAMPLES))
 def test_an_example_is_one_of_its_type(name: str) -> None:
     validator({"$ref": f"#/components/schemas/{name}"}).validate(EXAMPLES[name])
 
