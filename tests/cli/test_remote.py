@@ -15,6 +15,7 @@ from holdfast.workflows.model import Workflow
 from tests.cli.conftest import Cli
 from tests.cli.remote_server import Far, Server, serve
 from tests.http.v1.client import a_repository
+from tests.marks import each_case
 
 # A server is started for each, which belongs to the whole run and not to the quick one.
 pytestmark = pytest.mark.slow
@@ -183,7 +184,7 @@ def test_a_flag_answers_for_its_tool(far: Far, as_json: bool) -> None:
     assert (asked["state"], asked["answered_by"]) == ("allowed", "http")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "command",
     [
         ("serve",),
@@ -242,7 +243,7 @@ def test_without_a_server_the_remedy_is_named(cli: Cli, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("token", ["hf_something", ""])
-@pytest.mark.parametrize("address", ["somewhere", "ftp://x", "http://", "http://[", "x:8765"])
+@each_case("address", ["somewhere", "ftp://x", "http://", "http://[", "x:8765"])
 def test_what_is_no_address_is_refused(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, token: str, address: str
 ) -> None:

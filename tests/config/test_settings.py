@@ -481,7 +481,7 @@ def test_a_wrong_value_of_a_variable_is_refused_and_not_repeated(
     assert refused.details == {"variable": variable, "key": SETTING_KEYS[setting].path}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("line", "told"),
     [
         ("[chat]\nfs_scope = 1", "must be one of sandboxed, project, full"),

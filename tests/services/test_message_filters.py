@@ -14,6 +14,7 @@ from holdfast.domain.queries import MessageQuery
 from holdfast.domain.sessions import ForkRequest, Session, StopReason
 from tests.builders import a_tool_result
 from tests.houses import House, open_house, played
+from tests.marks import each_case
 from tests.stand_ins import Gate, GatedRuntime, a_start, an_answer, an_intent
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -63,7 +64,7 @@ async def _page(house: Holdfast, session: Session, **query: Any) -> tuple[list[i
     return [row.sequence for row in page.items], page.next_cursor
 
 
-@pytest.mark.parametrize(
+@each_case(
     "case",
     [
         ({}, list(range(1, 12)), None),
@@ -106,7 +107,7 @@ async def test_a_fork_is_filtered_through_what_it_inherits(house: House, session
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 1_000])
-@pytest.mark.parametrize(
+@each_case(
     "query",
     [{}, {"limit": 8}, {"after": 7, "limit": 1}, {"roles": (Role.ASSISTANT,)}, {"turn": 2}],
 )
@@ -125,7 +126,7 @@ async def test_a_text_that_was_cut_off_is_known_on_every_page(
         assert await house.messages.is_interrupted(house.owner, session.id, row)
 
 
-@pytest.mark.parametrize("query", [{"limit": 7}, {"after": 8}, {"roles": (Role.USER,)}])
+@each_case("query", [{"limit": 7}, {"after": 8}, {"roles": (Role.USER,)}])
 async def test_other_texts_were_not_cut_off(
     house: House, session: Session, query: dict[str, Any]
 ) -> None:

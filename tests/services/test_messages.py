@@ -22,7 +22,7 @@ from holdfast.domain.messages import Media, Part, Role, Text, ToolCall
 from holdfast.domain.sessions import Created, SessionRequest, Status
 from tests.builders import a_transcript, an_id
 from tests.houses import current, news_until, payloads
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.stand_ins import SettableClock
 
 pytestmark = pytest.mark.anyio
@@ -144,7 +144,7 @@ async def test_the_same_message_id_may_be_used_in_another_session(quiet: Holdfas
     assert (await quiet.send(other.id, "goodbye", id=ID)).text == "goodbye"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "code"),
     [
         ("", Code.MESSAGE_EMPTY),

@@ -14,7 +14,7 @@ from holdfast.domain.ids import Owner, RepoId
 from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import SessionRequest
 from tests.builders import an_id
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.stand_ins import SettableClock
 
 pytestmark = pytest.mark.anyio
@@ -115,7 +115,7 @@ async def test_whatever_leaves_the_root_is_refused_and_logged(
     assert await rooted.repos.list(rooted.owner) == []
 
 
-@pytest.mark.parametrize("path", ["project", "~/project", "", "./x", "\x00", "/a\x00b"])
+@each_case("path", ["project", "~/project", "", "./x", "\x00", "/a\x00b"])
 async def test_a_path_must_be_absolute_and_without_nul(rooted: Holdfast, path: str) -> None:
     with pytest.raises(Invalid) as caught:
         await rooted.repos.add(rooted.owner, path)

@@ -30,7 +30,7 @@ from tests.builders import (
 )
 from tests.commits import append_rows, new_messages
 from tests.houses import raw
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.stand_ins import streamed
 from tests.store.conftest import KEY
 from tests.stores import VARIABLE
@@ -127,7 +127,7 @@ async def test_two_rows_cannot_have_one_number_or_one_id(
 
 
 @demands("S0-031", "S2-120f")
-@pytest.mark.parametrize(
+@each_case(
     "sql",
     [
         "UPDATE messages SET parts = CAST('[]' AS BLOB) WHERE sequence = 1",

@@ -52,7 +52,7 @@ from holdfast.wire.repo_sessions import rows_of
 from holdfast.wire.sessions import session_form
 from holdfast.workflows.export import transcript
 from tests.houses import House, current, key_of, open_house, played, raw
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.stand_ins import GatedRuntime, an_answer
 
 pytestmark = pytest.mark.anyio
@@ -534,7 +534,7 @@ async def test_session_messages_are_the_transcript_of_an_export(
         assert sorted(numbers) == [row.sequence for row in stored]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "view",
     [
         *("Repo", "llm_models", "s2_agents", "s2_sessions", "s2_messages", "s2_events"),

@@ -12,6 +12,7 @@ from holdfast.app import Environment
 from holdfast.config import Config
 from holdfast.domain.approvals import ApprovalMode
 from tests.cli.chat.test_repl import CTRL_D, conversing, talked
+from tests.marks import each_case
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -173,7 +174,7 @@ async def test_the_doctor_comes_to_the_chat(
     assert out[-1] == "No problems found."
 
 
-@pytest.mark.parametrize("name", ["cost", "approvals", "calls", "compact", "doctor"])
+@each_case("name", ["cost", "approvals", "calls", "compact", "doctor"])
 async def test_an_argument_that_is_not_taken_is_refused(
     holdfast: Holdfast, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

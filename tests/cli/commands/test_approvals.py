@@ -11,6 +11,7 @@ from holdfast.domain.approvals import Approval, ApprovalState
 from tests.builders import an_id
 from tests.cli.conftest import Cli
 from tests.houses import script
+from tests.marks import each_case
 from tests.tooled import asks, call, question, says, started
 
 
@@ -141,7 +142,7 @@ def test_a_digest_answers_only_what_was_seen(cli: Cli, asked: Approval) -> None:
     assert same.code == 0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("flags", "code", "error"),
     [
         ([], 2, "invalid_input"),

@@ -13,6 +13,7 @@ from holdfast.domain.events import ToolRequested, ToolStarted
 from tests.cli.conftest import Cli
 from tests.cli.processes import at_terminal
 from tests.houses import news_until, script
+from tests.marks import each_case
 from tests.tooled import asks, call, says, started
 
 COMMAND = {"command": "sh", "args": ["work.sh"]}
@@ -188,7 +189,7 @@ def test_a_call_is_settled_by_word_and_the_record_says_so(
     assert cli("calls", "list", "--json").document["data"] == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "flags", [[], ["--retry", "--skip"], ["--skip", "--done", "x"], ["--skip", "--note", "x" * 501]]
 )
 def test_a_settlement_has_to_mean_one_thing(cli: Cli, cut_off: str, flags: list[str]) -> None:

@@ -128,7 +128,7 @@ def test_one_that_cannot_be_played_says_why(cli: Cli, write: Write) -> None:
 
 
 @pytest.mark.parametrize("verb", ["validate", "format", "run"])
-@pytest.mark.parametrize(
+@each_case(
     ("content", "told"),
     [
         (None, (4, "path_not_found")),

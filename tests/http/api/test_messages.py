@@ -19,7 +19,7 @@ from holdfast.domain.messages import ResultStatus, Role, ToolCall, ToolResult
 from tests.houses import raw, unlocked
 from tests.http.api.client import Client, playing
 from tests.http.v1.client import A_STRANGER, refusal
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.stand_ins import (
     Gate,
     SettableClock,
@@ -228,7 +228,7 @@ async def test_rows_since_a_time_are_strictly_behind_it(
     assert await since("1999-12-31t23:59:60.123456789z") == [1, 2, 3]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "query",
     [
         "since=yesterday",

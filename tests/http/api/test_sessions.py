@@ -11,7 +11,7 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.tokens import Scope
 from tests.http.api.client import Client
 from tests.http.v1.client import A_STRANGER, a_repository, refusal
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.stand_ins import SettableClock
 
 pytestmark = pytest.mark.anyio
@@ -93,7 +93,7 @@ async def test_a_session_may_be_opened_with_an_agent_a_title_and_an_id(
     assert (await client.get(f"/v1/sessions/{CHOSEN}")).document["agent_id"] == agent["id"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "told"),
     [
         ({}, (400, "invalid_body")),
@@ -205,7 +205,7 @@ async def test_pages_by_key_neither_repeat_nor_hide_what_is_opened_meanwhile(
     assert seen == made[::-1]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "query",
     [
         "limit=0",

@@ -159,7 +159,7 @@ async def test_a_tool_is_kept_and_shown_as_given(visitor: Visitor, tool: Any) ->
     assert (await visitor.get(f"/v1/sessions/{session['id']}")).status == 200
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("tool", "path"),
     [
         ({"description": "no name"}, "tools[1]"),

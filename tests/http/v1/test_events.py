@@ -249,7 +249,7 @@ async def test_events_are_paged_by_their_numbers(visitor: Visitor) -> None:
     assert ahead.document["details"] == {"head": whole[-1]["sequence"]}
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 7])
+@each_case("limit", [1, 2, 3, 7])
 async def test_a_page_has_no_more_than_its_limit_in_whatever_words(
     visitor: Visitor, limit: int
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import media_handle
 from tests.http.v1.client import A_STRANGER, Visitor, refusal
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -92,7 +93,7 @@ async def test_content_can_be_part_of_the_message(visitor: Visitor) -> None:
     assert (await visitor.get(f"{path}/media/{hash_}")).body == picture
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("part", "code"),
     [
         ({"mime_type": "image/png"}, "invalid_body"),
@@ -121,7 +122,7 @@ async def test_content_that_is_not_right_is_refused_and_nothing_is_kept(
     assert refusal(kept) == (404, "media_not_found")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "mime_type"),
     [(b"", "image/png"), (b"x", "text/html"), (b"x", ""), (b"x" * ((8 << 20) + 1), "image/png")],
 )

@@ -11,7 +11,7 @@ from holdfast.app import Environment
 from holdfast.domain.ids import SessionId
 from holdfast.domain.models import model_of
 from tests.http.v1.client import A_STRANGER, Visitor, refusal, visiting
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.tooled import a_config, asks, call, says
 
 pytestmark = pytest.mark.anyio
@@ -147,7 +147,7 @@ async def test_other_roles_are_recorded_and_start_nothing(visitor: Visitor) -> N
     assert refusal(again) == (409, "call_not_open")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "code"),
     [
         ({}, "invalid_body"),
@@ -253,7 +253,7 @@ async def test_messages_are_cut_by_number_and_paged(quiet_visitor: Visitor) -> N
     assert refusal(foreign) == (400, "invalid_query")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "query", ["limit=0", "limit=1001", "after=-1", "before=0", "role=robot", "turn=x", "cursor=3"]
 )
 async def test_a_query_that_is_not_right_is_refused(visitor: Visitor, query: str) -> None:

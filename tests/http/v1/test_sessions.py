@@ -11,7 +11,7 @@ from holdfast.config import Config
 from holdfast.domain.models import model_of
 from tests.http.asgi import Answer
 from tests.http.v1.client import A_STRANGER, Visitor, a_repository, refusal, visiting
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.stand_ins import SettableClock
 from tests.tooled import a_config, says
 
@@ -104,7 +104,7 @@ async def test_every_wish_is_kept(visitor: Visitor) -> None:
 
 
 @demands("S2-035b")
-@pytest.mark.parametrize(
+@each_case(
     ("wish", "code"),
     [
         ({"title": ""}, "invalid_body"),
