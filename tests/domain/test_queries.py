@@ -14,6 +14,8 @@ from holdfast.domain.queries import (
     Page,
     SessionOrder,
     SessionQuery,
+    decode_cursor,
+    encode_count,
     require_limit,
 )
 from tests.marks import each_case
@@ -50,6 +52,16 @@ def test_sessions_are_listed_newest_first_and_all_of_them() -> None:
 
     assert (asked.order, asked.statuses) == (SessionOrder.CREATED_AT, ())
     assert (asked.offset, asked.limit) == (0, 100)
+
+
+@pytest.mark.parametrize("beyond", [-(1 << 62), 1 << 62])
+def test_a_cursor_of_a_time_that_no_calendar_has_is_refused(beyond: int) -> None:
+    cursor = encode_count((beyond, "x"), ())
+
+    with pytest.raises(Invalid) as refused:
+        decode_cursor(cursor, ())
+
+    assert refused.value.code is Code.INVALID_CURSOR
 
 
 def test_the_last_page_names_no_next_one() -> None:

@@ -253,8 +253,7 @@ class CommitBuilder:
         )
         self._messages.append(NewMessage(message, content, chain, at, state.events + 1))
         self.state = replace(state, messages=sequence, chain=chain, events=state.events + 1)
-        if draft.role is Role.TOOL_CALL or draft.role is Role.TOOL_RESULT:
-            self._update_call(draft, message)
+        self._update_call(draft, message)
         return message
 
     def add_event(self, payload: Payload, turn: int | None = None, *, touch: bool = True) -> int:

@@ -26,7 +26,7 @@ from holdfast.domain.ids import (
     is_uuid,
     uuid7,
 )
-from holdfast.domain.messages import Message, PlanStep, ResultStatus, Role, ToolError
+from holdfast.domain.messages import PlanStep, ResultStatus, Role, ToolError
 from holdfast.domain.sessions import SessionContext, Status, StopReason
 from holdfast.domain.time import microseconds
 from holdfast.domain.tools import Effect, ToolClass
@@ -343,20 +343,6 @@ class Event(Struct, frozen=True, kw_only=True):
     turn: int | None = None
     at: datetime
     payload: Payload
-
-
-def event_of(message: Message, sequence: int) -> Event:
-    """Return the event of a message; it is derived from the message row and not stored itself."""
-    return Event(
-        id=event_id(message.session_id, sequence, message.created_at),
-        session_id=message.session_id,
-        sequence=sequence,
-        turn=message.turn or None,
-        at=message.created_at,
-        payload=MessageAppended(
-            message_id=message.id, role=message.role, sequence=message.sequence
-        ),
-    )
 
 
 def event_id(session_id: SessionId, sequence: int, at: datetime) -> EventId:
