@@ -7,7 +7,7 @@ import pytest
 from holdfast import Config, open_holdfast
 from holdfast.api import Holdfast
 from holdfast.app import Environment
-from holdfast.domain.models import model_of
+from holdfast.domain.models import Model, ModelRequest, model_of
 from holdfast.domain.sessions import SessionRequest
 from tests.houses import open_house, played
 from tests.marks import demands
@@ -46,6 +46,30 @@ async def test_the_sessions_own_model_is_asked_before_those_of_its_agent(
         await played(house, session.id)
 
     assert [model.ref for model in runtime.turns[0].models] == asked
+
+
+async def test_a_change_between_two_turns_holds_for_the_next(
+    home: Path, outside: Environment
+) -> None:
+    runtime = GatedRuntime()
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open(request=SessionRequest(model="one:a"))
+
+        async def asked() -> tuple[Model, ...]:
+            await house.send(session.id, "hello")
+            await played(house, session.id)
+            return runtime.turns[-1].models
+
+        before = await asked()
+        request = ModelRequest(provider="one", name="a", context_window=1_000)
+        described = await house.models.add(request)
+        after = await asked()
+        await house.sessions.update(house.owner, session.id, {"model": "two:b"})
+        other = await asked()
+
+    assert before == (model_of("one:a"),)
+    assert (after, described.context_window) == ((described,), 1_000)
+    assert other == (model_of("two:b"),)
 
 
 async def test_the_catalogue_is_ordered_and_holds_each_model_once(quiet: Holdfast) -> None:

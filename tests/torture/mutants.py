@@ -25,10 +25,15 @@ TARGETS: Final = {
     "domain/calls.py": ("tests/domain/test_calls.py", "tests/services/test_calls.py"),
     "domain/leases.py": ("tests/execution",),
     "services/leases.py": ("tests/execution", "tests/services/test_recovery.py"),
-    "services/turns.py": ("tests/services/test_turns.py", "tests/services/test_turn_failures.py"),
+    "services/turns.py": (
+        *("tests/services/test_turns.py", "tests/services/test_turn_failures.py"),
+        *("tests/services/test_models.py", "tests/services/test_limits.py"),
+        *("tests/services/test_pauses.py", "tests/services/test_costs.py"),
+    ),
     "services/journal.py": (
         *("tests/services/test_messages.py", "tests/services/test_calls.py"),
         *("tests/services/test_costs.py", "tests/services/test_approvals.py"),
+        *("tests/services/test_live_session.py", "tests/services/test_event_buffer.py"),
     ),
     "store/messages.py": ("tests/store/test_record.py", "tests/store/test_damage.py"),
     "store/events.py": ("tests/store/test_event_rows.py", "tests/store/test_wal_check.py"),
