@@ -163,9 +163,11 @@ async def read_all(
         # Long enough for what would be made whole.
         await until_large(server)
     seen.cut = sum([await each.was_cut() for each in stalled])
-    seen.after = server.resident()
     watch.stopped.set()
     await asyncio.to_thread(watch.join)
+    # A connection is closed before what its answer was made of is freed.
+    await until_idle(server)
+    seen.after = server.resident()
     server.kill()
 
 
