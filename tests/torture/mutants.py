@@ -21,6 +21,7 @@ TARGETS: Final = {
     "services/approvals.py": (
         "tests/services/test_approval_policy.py",
         "tests/services/test_approvals.py",
+        "tests/services/test_limits.py",
     ),
     "domain/calls.py": ("tests/domain/test_calls.py", "tests/services/test_calls.py"),
     "domain/leases.py": ("tests/execution",),
@@ -29,6 +30,7 @@ TARGETS: Final = {
         *("tests/services/test_turns.py", "tests/services/test_turn_failures.py"),
         *("tests/services/test_models.py", "tests/services/test_limits.py"),
         *("tests/services/test_pauses.py", "tests/services/test_costs.py"),
+        *("tests/services/test_closings.py", "tests/execution/test_coordinator.py"),
     ),
     "services/journal.py": (
         *("tests/services/test_messages.py", "tests/services/test_calls.py"),
@@ -36,10 +38,14 @@ TARGETS: Final = {
         *("tests/services/test_live_session.py", "tests/services/test_event_buffer.py"),
     ),
     "store/messages.py": ("tests/store/test_record.py", "tests/store/test_damage.py"),
-    "store/events.py": ("tests/store/test_event_rows.py", "tests/store/test_wal_check.py"),
+    "store/events.py": (
+        *("tests/store/test_event_rows.py", "tests/store/test_wal_check.py"),
+        *("tests/services/test_events.py", "tests/services/test_event_cursors.py"),
+        *("tests/services/test_history_bounds.py", "tests/services/test_sweeps.py"),
+    ),
     "store/sqlite/writer.py": (
-        "tests/store/test_writer.py",
-        "tests/store/test_failing_disk.py",
+        *("tests/store/test_writer.py", "tests/store/test_failing_disk.py"),
+        *("tests/store/test_wal_anchor.py", "tests/store/test_logs.py"),
     ),
 }
 PATIENCE: Final = 300
