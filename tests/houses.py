@@ -146,7 +146,11 @@ async def _assembled(
     leases = Leases(store, journal, clock, kept.machine)
     models = Models(store, config.default_model, Anything())
     folders = WorkspaceFolders(config.home)
-    rules = ApprovalRules(is_attended=outside.is_attended, yes_to=outside.yes_to)
+    rules = ApprovalRules(
+        expire_after=config.approvals_expire_after,
+        is_attended=outside.is_attended,
+        yes_to=outside.yes_to,
+    )
     approvals = Approvals(store, journal, doorbell, outside.clock, rules, lease_clock=clock)
     places = Workspaces(store, folders, Grant())
     inputs = TurnInputs(models, places, approvals, Limits(), journal=journal)

@@ -30,7 +30,7 @@ TARGETS: Final = {
         *("tests/services/test_turns.py", "tests/services/test_turn_failures.py"),
         *("tests/services/test_models.py", "tests/services/test_limits.py"),
         *("tests/services/test_pauses.py", "tests/services/test_costs.py"),
-        *("tests/services/test_closings.py", "tests/execution/test_coordinator.py"),
+        *("tests/services/test_closings.py", "tests/execution/test_leases.py"),
     ),
     "services/journal.py": (
         *("tests/services/test_messages.py", "tests/services/test_calls.py"),

@@ -52,7 +52,6 @@ from holdfast.services.journal import (
     session_not_found,
 )
 
-DAY: Final = timedelta(hours=24)
 # Recorded as the answering party when a question times out.
 BY_TIME: Final = "time"
 # Classes that a command-line flag cannot approve, because the user has not seen the call.
@@ -74,8 +73,8 @@ class ApprovalRules(Struct, frozen=True, kw_only=True):
     paused when it has waited for `pause_after`.
     """
 
+    expire_after: timedelta
     loosest: ApprovalMode = ApprovalMode.AUTO
-    expire_after: timedelta = DAY
     pause_after: timedelta = timedelta(seconds=5)
     is_attended: bool = True
     yes_to: frozenset[str] = frozenset()

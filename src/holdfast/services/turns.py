@@ -101,7 +101,7 @@ class Turns:
         self._slots = slots
         self._missing = missing
 
-    def begin_next(self, lease: Lease, is_wanted: IsWanted = allow_any_turn) -> Awaitable[bool]:
+    def begin_next(self, lease: Lease, is_wanted: IsWanted) -> Awaitable[bool]:
         """Begin the next turn if it is wanted; otherwise give the lease back."""
 
         def go_on(writer: CommitBuilder) -> bool:

@@ -152,7 +152,10 @@ class Process:
         models = Models(store, "maker:model", Anything())
         folders = WorkspaceFolders(world.disk.home)
         # Some pause a turn at once, some after a moment, some hardly ever.
-        rules = ApprovalRules(pause_after=timedelta(seconds=world.luck.choice((0.0, 0.3, 5.0))))
+        rules = ApprovalRules(
+            expire_after=timedelta(days=1),
+            pause_after=timedelta(seconds=world.luck.choice((0.0, 0.3, 5.0))),
+        )
         approvals = Approvals(store, journal, bells, clock, rules, lease_clock=clock)
         workspaces = Workspaces(store, folders, Grant())
         inputs = TurnInputs(models, workspaces, approvals, Limits(), journal=journal)
