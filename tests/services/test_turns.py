@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -16,15 +17,19 @@ from holdfast.domain.events import (
     StepEnded,
     StepStarted,
     TurnEnded,
+    TurnPaused,
     TurnStarted,
 )
 from holdfast.domain.messages import Role
 from holdfast.domain.queries import SessionQuery
 from holdfast.domain.sessions import Status, StopReason
+from holdfast.domain.waits import Wait, WaitReason
+from holdfast.ports.runtime import Emit, TurnInput, TurnPausedError
 from tests.builders import MODEL_ID, an_id
 from tests.houses import (
     calls_of,
     current,
+    key_of,
     news_until,
     open_house,
     payloads,
@@ -32,7 +37,16 @@ from tests.houses import (
     texts,
 )
 from tests.marks import demands
-from tests.stand_ins import Gate, GatedRuntime, SettableClock, a_start, an_answer, an_intent, asked
+from tests.stand_ins import (
+    PATIENCE,
+    Gate,
+    GatedRuntime,
+    SettableClock,
+    a_start,
+    an_answer,
+    an_intent,
+    asked,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -218,3 +232,24 @@ async def test_fifty_sessions_of_one_agent_play_at_once_without_cross_talk(
     for number, (_, answer) in enumerate(rows):
         assert answer.text.startswith(f"{number} + 1000 = {number + 1000}")
     assert await holdfast.sessions.count(SessionQuery(owner=holdfast.owner)) == 50
+
+
+class Pausing(GatedRuntime):
+    """A runtime whose turns wait for another session."""
+
+    async def run(self, turn: TurnInput, emit: Emit) -> NoReturn:
+        raise TurnPausedError(Wait(reason=WaitReason.CHILD, text="It waits for another session."))
+
+
+async def test_a_paused_session_takes_no_memory(home: Path, outside: Environment) -> None:
+    async with open_house(home, Pausing(), outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "hello")
+        await news_until(house, session.id, TurnPaused)
+        key = await key_of(house, session)
+
+        async with asyncio.timeout(PATIENCE):
+            while house.journal.rows_now(key):  # noqa: ASYNC110 — dropped after its event
+                await asyncio.sleep(0)
+
+        assert [row.text for row in await house.read(session.id)] == ["hello"]
