@@ -19,7 +19,7 @@ from holdfast.store.sqlite.checks import faults
 from holdfast.store.sqlite.connection import connect, drive
 from holdfast.store.sqlite.store import Tables
 from holdfast.zones.binding import stamp_of
-from holdfast.zones.files import ZoneFiles
+from holdfast.zones.files import copy_zone
 from holdfast.zones.merge import merge_zone
 from holdfast.zones.model import PART_SIZE
 from tests.torture.clients.house import settings
@@ -63,7 +63,7 @@ async def _move(house: Holdfast) -> object:
     old = (await house.zones.show(house.owner, AGENT)).zone
     stamp = stamp_of(house.zones.stamping)
     return await house.store.write(
-        lambda tx: merge_zone(tx, house.owner, old, "agent:other:current", stamp)
+        lambda tx: merge_zone(tx, house.owner, old, "agent:other:current", stamp=stamp)
     )
 
 
@@ -71,7 +71,7 @@ async def _copy(house: Holdfast) -> object:
     old = (await house.zones.show(house.owner, AGENT)).zone
     stamp = stamp_of(house.zones.stamping)
     return await house.store.write(
-        lambda tx: ZoneFiles(tx, house.owner, stamp).copy_zone(old, "agent:copy:current")
+        lambda tx: copy_zone(tx, house.owner, old, "agent:copy:current", stamp=stamp)
     )
 
 
@@ -167,8 +167,7 @@ def test_the_comparison_sees_what_was_done_by_halves(start: Path, tmp_path: Path
         """Do in two transactions what is one."""
 
         async def take_away(tx: Tx) -> None:
-            files = ZoneFiles(tx, house.owner, stamp_of(house.zones.stamping))
-            await files.delete_zone("agent:other:current")
+            await tx.zones.remove_all(house.owner, "agent:other:current")
 
         await _copy(house)
         await house.store.write(take_away)

@@ -6,14 +6,13 @@ from holdfast.api import Holdfast
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import Owner
 from holdfast.domain.time import microseconds
-from holdfast.ports.store import Tx
-from holdfast.zones.binding import stamp_of
-from holdfast.zones.files import ZoneFiles, free_archive
+from holdfast.zones.files import free_archive
 from holdfast.zones.lines import LineQuery
 from holdfast.zones.model import ArchiveResult, ArchiveSummary, RestoreResult
 from holdfast.zones.replay import Replay, ReplayProblem, ReplaySource
 from tests.marks import demands
 from tests.stand_ins import SettableClock
+from tests.zones.files import Files
 from tests.zones.test_service import torn
 
 pytestmark = pytest.mark.anyio
@@ -24,16 +23,12 @@ V2 = b'{"schemaVersion":2,"highWaterMark":1, "sourceBlockId" : "block-7","paneSt
 
 async def contents(house: Holdfast, id: str, owner: Owner | None = None) -> dict[str, str]:
     """Return every file of an id by zone and name, with its text."""
-
-    async def read(tx: Tx) -> dict[str, str]:
-        files = ZoneFiles(tx, owner or house.owner, stamp_of(house.zones.stamping))
-        return {
-            f"{zone} {file.name}": (await files.read(zone, file.name) or b"").decode()
-            for zone in await files.list_zones(f"agent:{id}:")
-            for file in await files.files(zone)
-        }
-
-    return await house.store.read(read)
+    files = Files(house, owner=owner)
+    return {
+        f"{zone} {file.name}": (await files.read(zone, file.name)).decode()
+        for zone in await files.names(f"agent:{id}:")
+        for file in await files.of(zone)
+    }
 
 
 def now(clock: SettableClock) -> int:
@@ -76,14 +71,10 @@ async def test_a_desk_with_an_output_alone_is_archived_too(quiet: Holdfast) -> N
 
 
 async def test_a_desk_that_is_a_copy_of_its_archive_is_archived_again(quiet: Holdfast) -> None:
-    async def copy(tx: Tx) -> None:
-        files = ZoneFiles(tx, quiet.owner, stamp_of(quiet.zones.stamping))
-        await files.copy_zone(first.archive_zoneid, "agent:a:current")
-
     await quiet.zones.write_state(quiet.owner, "a", "same")
     first = await quiet.zones.archive(quiet.owner, "a")
     assert first is not None
-    await quiet.store.write(copy)
+    await Files(quiet).copy_zone(first.archive_zoneid, "agent:a:current")
 
     assert (await quiet.zones.read_state(quiet.owner, "a")).content == "same"
     second = await quiet.zones.archive(quiet.owner, "a")
@@ -120,16 +111,14 @@ async def test_archives_of_one_instant_are_apart(quiet: Holdfast, clock: Settabl
 async def test_at_the_end_of_time_archives_are_still_apart(quiet: Holdfast) -> None:
     last = (1 << 63) - 1
 
-    async def fill(tx: Tx) -> list[int]:
-        files = ZoneFiles(tx, quiet.owner, stamp_of(quiet.zones.stamping))
-        found = []
-        for start in (last - 1, last, last, last - 1):
-            zone, ms = await free_archive(tx, quiet.owner, "a", start)
-            await files.write(zone, "output", b"x\n")
-            found.append(last - ms)
-        return found
-
-    assert await quiet.store.write(fill) == [1, 0, 2, 3]
+    found = []
+    for start in (last - 1, last, last, last - 1):
+        zone, ms = await quiet.store.read(
+            lambda tx, start=start: free_archive(tx, quiet.owner, "a", start)
+        )
+        await Files(quiet).write(zone, "output", b"x\n")
+        found.append(last - ms)
+    assert found == [1, 0, 2, 3]
     assert len(await quiet.zones.list_archives(quiet.owner, "a")) == 4
 
 
@@ -158,12 +147,8 @@ async def test_archives_are_listed_newest_first(quiet: Holdfast, clock: Settable
         await quiet.zones.append_lines(quiet.owner, "a", ("1",) * number)
         await quiet.zones.archive(quiet.owner, "a")
 
-    async def stray(tx: Tx) -> None:
-        files = ZoneFiles(tx, quiet.owner, stamp_of(quiet.zones.stamping))
-        for name in ("01", "x", "-5", "9" * 30):
-            await files.write(f"agent:a:archive:{name}", "output", b"x\n")
-
-    await quiet.store.write(stray)
+    for name in ("01", "x", "-5", "9" * 30):
+        await Files(quiet).write(f"agent:a:archive:{name}", "output", b"x\n")
 
     async def count(limit: int | None) -> int:
         return len(await quiet.zones.list_archives(quiet.owner, "a", limit=limit))
@@ -296,15 +281,11 @@ async def test_bringing_back_twice_is_once_and_an_archive_more(quiet: Holdfast) 
 async def test_whatever_else_lies_on_the_desk_is_kept_when_something_is_brought_back(
     quiet: Holdfast,
 ) -> None:
-    async def leave(tx: Tx) -> None:
-        files = ZoneFiles(tx, quiet.owner, stamp_of(quiet.zones.stamping))
-        await files.write("agent:a:current", "notes", b"mine")
-        await files.ensure("agent:a:current", "output")
-
     await quiet.zones.write_state(quiet.owner, "a", V1)
     old = await quiet.zones.archive(quiet.owner, "a")
     assert old is not None
-    await quiet.store.write(leave)
+    await Files(quiet).write("agent:a:current", "notes", b"mine")
+    await Files(quiet).ensure("agent:a:current", "output")
     assert await quiet.zones.archive(quiet.owner, "a") is None
 
     restored = await quiet.zones.restore_archive(quiet.owner, "a", old.archived_at_ms)
@@ -318,11 +299,7 @@ async def test_whatever_else_lies_on_the_desk_is_kept_when_something_is_brought_
 
 @pytest.mark.parametrize("ms", [-5, 1 << 63])
 async def test_what_is_no_time_of_an_archive_names_none(quiet: Holdfast, ms: int) -> None:
-    async def stray(tx: Tx) -> None:
-        files = ZoneFiles(tx, quiet.owner, stamp_of(quiet.zones.stamping))
-        await files.write(f"agent:a:archive:{ms}", "output", b"x\n")
-
-    await quiet.store.write(stray)
+    await Files(quiet).write(f"agent:a:archive:{ms}", "output", b"x\n")
 
     assert not await quiet.zones.delete_archive(quiet.owner, "a", ms)
     for act in (quiet.zones.read_archive, quiet.zones.restore_archive):

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from holdfast.api import Holdfast
 from holdfast.app import Environment, open_holdfast
 from holdfast.domain.errors import Code, Internal
-from holdfast.domain.ids import LOCAL_OWNER
+from holdfast.domain.ids import LOCAL_OWNER, Owner
 from holdfast.execution.coordinator import RunScope
-from holdfast.ports.store import Tx
 from holdfast.zones.binding import stamp_of
-from holdfast.zones.files import ZoneFiles, ZoneStamp
-from holdfast.zones.merge import MergeResult, _ZoneMerge, merge_zone
+from holdfast.zones.merge import merge_zone
+from holdfast.zones.model import ZoneFile
+from holdfast.zones.tables import ZoneTables
 from tests.marks import demands
+from tests.zones.files import Files
 
 pytestmark = pytest.mark.anyio
 
@@ -26,35 +27,26 @@ Zones = dict[str, Zone]
 
 async def laid_out(house: Holdfast, zones: Zones) -> None:
     """Write zones as they are described: content and time of each file."""
-
-    async def write(tx: Tx) -> None:
-        for zone, of_it in zones.items():
-            for name, (content, at) in of_it.items():
-                stamp = ZoneStamp(at=at, generation=stamp_of(house.zones.stamping).generation)
-                await ZoneFiles(tx, house.owner, stamp).write(zone, name, content)
-
-    await house.store.write(write)
+    for zone, of_it in zones.items():
+        for name, (content, at) in of_it.items():
+            await Files(house, at).write(zone, name, content)
 
 
 async def found(house: Holdfast, prefix: str = "agent:") -> Zones:
     """Return all zones in the same form."""
-
-    async def read(tx: Tx) -> Zones:
-        files = ZoneFiles(tx, house.owner, stamp_of(house.zones.stamping))
-        return {
-            zone: {
-                each.name: (await tx.zones.read(each, 0, each.size), each.modified_ms)
-                for each in await files.files(zone)
-            }
-            for zone in await files.list_zones(prefix)
+    files = Files(house)
+    return {
+        zone: {
+            each.name: (await files.read(zone, each.name), each.modified_ms)
+            for each in await files.of(zone)
         }
+        for zone in await files.names(prefix)
+    }
 
-    return await house.store.read(read)
 
-
-async def moved(house: Holdfast, old: str = OLD, new: str = NEW) -> MergeResult:
+async def moved(house: Holdfast, old: str = OLD, new: str = NEW) -> int:
     stamp = stamp_of(house.zones.stamping)
-    return await house.store.write(lambda tx: merge_zone(tx, house.owner, old, new, stamp))
+    return await house.store.write(lambda tx: merge_zone(tx, house.owner, old, new, stamp=stamp))
 
 
 @demands("S4-130", "S4-130b")
@@ -63,8 +55,8 @@ async def test_names_bytes_and_times_arrive(quiet: Holdfast) -> None:
     files = {"output": (content, 7), "output.state.json": (b"{}", 9), "other": (b"", 5)}
     await laid_out(quiet, {OLD: files})
 
-    assert await moved(quiet) == MergeResult(zone=NEW)
-    assert await moved(quiet) == MergeResult(zone=NEW)
+    assert await moved(quiet) == 0
+    assert await moved(quiet) == 0
     assert await found(quiet) == {NEW: files}
     assert await quiet.store.check() == []
 
@@ -93,7 +85,7 @@ async def test_each_row_of_the_table(
 ) -> None:
     await laid_out(quiet, {OLD: {"output": ours}, NEW: {"output": theirs} if theirs else {}})
 
-    assert await moved(quiet) == MergeResult(zone=NEW, conflicts=conflicts)
+    assert await moved(quiet) == conflicts
     assert await found(quiet) == {zone: {"output": file} for zone, file in after.items()}
 
 
@@ -124,7 +116,7 @@ async def test_an_archive_that_meets_another_takes_the_next_number(quiet: Holdfa
     old, new = "agent:old:archive:5", "agent:new:archive:5"
     await laid_out(quiet, {old: {"output": (A, 1)}, new: {"output": (B, 1)}})
 
-    assert await moved(quiet, old, new) == MergeResult(zone="agent:new:archive:6")
+    assert await moved(quiet, old, new) == 0
     assert await found(quiet) == {
         new: {"output": (B, 1)},
         "agent:new:archive:6": {"output": (A, 1)},
@@ -135,7 +127,7 @@ async def test_an_archive_that_meets_itself_is_there_once(quiet: Holdfast) -> No
     old, new = "agent:old:archive:5", "agent:new:archive:5"
     await laid_out(quiet, {old: {"output": (A, 1)}, new: {"output": (A, 2)}})
 
-    assert await moved(quiet, old, new) == MergeResult(zone=new)
+    assert await moved(quiet, old, new) == 0
     assert await found(quiet) == {new: {"output": (A, 2)}}
 
 
@@ -145,10 +137,10 @@ async def test_a_move_that_would_lose_a_name_is_taken_back(
     zones: Zones = {OLD: {"output": (A, 5)}}
     await laid_out(quiet, zones)
 
-    async def lose(self: _ZoneMerge, file: object, there: object, action: object, new: str) -> None:
-        await self._tx.zones.remove(file)  # type: ignore[arg-type]
+    async def lose(self: ZoneTables, owner: Owner, file: ZoneFile) -> None:
+        await self.remove(file)
 
-    monkeypatch.setattr(_ZoneMerge, "_carry", lose)
+    monkeypatch.setattr(ZoneTables, "move", lose)
     with pytest.raises(Internal) as caught:
         await moved(quiet)
 

@@ -24,6 +24,7 @@ from holdfast.zones.model import (
 from tests.houses import raw
 from tests.marks import demands
 from tests.stand_ins import SettableClock
+from tests.zones.files import Files
 from tests.zones.test_model import REFUSED, VALID
 
 pytestmark = pytest.mark.anyio
@@ -244,15 +245,7 @@ async def test_a_torn_tail_is_ended_and_kept(quiet: Holdfast) -> None:
 
 async def torn(house: Holdfast, content: bytes) -> None:
     """Leave an output as a writer leaves it that was cut off."""
-    from holdfast.ports.store import Tx
-    from holdfast.zones.binding import stamp_of
-    from holdfast.zones.files import ZoneFiles
-
-    async def write(tx: Tx) -> None:
-        files = ZoneFiles(tx, house.owner, stamp_of(house.zones.stamping))
-        await files.append(FRESH.zone, OUTPUT_FILE, content)
-
-    await house.store.write(write)
+    await Files(house).append(FRESH.zone, OUTPUT_FILE, content)
 
 
 @demands("S4-001", "S4-001b")

@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import logging
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,8 @@ from holdfast.ports.blocks import Block, BlockFile, BlockSource
 from holdfast.ports.store import Store, Tx
 from holdfast.services.stamping import Stamping
 from holdfast.zones.binding import definition_for, stamp_of
-from holdfast.zones.files import ZoneFiles, free_archive, make_room
+from holdfast.zones.files import ensure_file, free_archive, make_room
 from holdfast.zones.model import (
-    APPEND_LARGEST,
     MIGRATION_MARKER_V1,
     OUTPUT_FILE,
     SNAPSHOT_FILE,
@@ -281,23 +279,15 @@ class _Run:
             self._count("current_zones_seeded")
 
     async def _bring(self, tx: Tx, source_block: _SourceBlock, zone: str) -> None:
-        files = ZoneFiles(tx, self._owner, stamp_of(self._stamping))
+        stamp = stamp_of(self._stamping)
         for name, known in source_block.files.items():
-            await files.ensure(zone, name)
-            for piece in _limit_size(self._source.pieces(source_block.oid, name)):
-                await files.append(zone, name, piece)
-            file = await files.stat(zone, name)
-            if file is not None:
-                created = max(known.created_ms, 0) or file.created_ms
-                modified = max(known.modified_ms, 0) or created
-                dated = replace(file, created_ms=created, modified_ms=modified)
-                await tx.zones.move(self._owner, dated)
+            file = await ensure_file(tx, self._owner, zone, name, stamp=stamp)
+            for piece in self._source.pieces(source_block.oid, name):
+                file = await tx.zones.append(self._owner, file, piece, stamp.at)
+            created = max(known.created_ms, 0) or file.created_ms
+            modified = max(known.modified_ms, 0) or created
+            dated = replace(file, created_ms=created, modified_ms=modified)
+            await tx.zones.move(self._owner, dated)
 
     def _count(self, name: str) -> None:
         self._counts[name] = self._counts.get(name, 0) + 1
-
-
-def _limit_size(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    for piece in pieces:
-        for start in range(0, len(piece), APPEND_LARGEST):
-            yield piece[start : start + APPEND_LARGEST]

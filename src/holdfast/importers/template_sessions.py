@@ -105,13 +105,14 @@ class TemplatePromotion:
         new = rename_zone(zone, target.id)
 
         async def work(tx: Tx) -> int:
-            done = await merge_zone(tx, template.owner, zone, new, stamp_of(self._stamping))
+            stamp = stamp_of(self._stamping)
+            conflicts = await merge_zone(tx, template.owner, zone, new, stamp=stamp)
             bound_session = await tx.zones.bound_session(template.owner, zone)
             if bound_session is not None:
                 await tx.zones.unbind(bound_session)
                 if await tx.zones.bound_session(template.owner, new) is None:
                     await tx.zones.bind(template.owner, new, bound_session)
-            return done.conflicts
+            return conflicts
 
         try:
             self._count("conflicts", await self._store.write(work))

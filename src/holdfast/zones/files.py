@@ -1,4 +1,4 @@
-"""Files of zones inside one transaction: write, append, read, copy, move, delete."""
+"""Files of zones inside one transaction: lines, whole files, archives."""
 
 import sys
 from collections.abc import Callable
@@ -20,7 +20,6 @@ from holdfast.zones.lines import (
     is_document,
 )
 from holdfast.zones.model import (
-    APPEND_LARGEST,
     PART_SIZE,
     TIME_LATEST,
     WRITE_LARGEST,
@@ -102,116 +101,69 @@ class ZoneStamp(Struct, frozen=True, kw_only=True):
     generation: Callable[[], str]
 
 
-class ZoneFiles:
-    """Files of one owner's zones in one transaction."""
+async def ensure_file(tx: Tx, owner: Owner, zone: str, name: str, *, stamp: ZoneStamp) -> ZoneFile:
+    """Return a file; creates an empty one if it is missing."""
+    found = await tx.zones.file(owner, zone, require_file_name(name))
+    if found is not None:
+        return found
+    at, generation = stamp.at, stamp.generation()
+    file = ZoneFile(zone=zone, name=name, created_ms=at, modified_ms=at, generation=generation)
+    return await tx.zones.add(owner, file)
 
-    def __init__(self, tx: Tx, owner: Owner, stamp: ZoneStamp) -> None:
-        self._table = tx.zones
-        self._owner = owner
-        self._stamp = stamp
 
-    async def stat(self, zone: str, name: str) -> ZoneFile | None:
-        """Return the metadata of a file."""
-        return await self._table.file(self._owner, zone, name)
+async def write_file(
+    tx: Tx, owner: Owner, zone: str, name: str, content: bytes, *, stamp: ZoneStamp
+) -> ZoneFile:
+    """Create a file, or replace its whole content."""
+    require_size(len(content), WRITE_LARGEST, what="A file written in one call")
+    known = await tx.zones.file(owner, zone, name)
+    file = known or await ensure_file(tx, owner, zone, name, stamp=stamp)
+    # Strictly later, even within one millisecond, so that stale readers are detected.
+    later = max(stamp.at, min(file.modified_ms + (known is not None), TIME_LATEST))
+    file = replace(file, modified_ms=later, generation=stamp.generation())
+    emptied = await tx.zones.empty(owner, file)
+    return await tx.zones.append(owner, emptied, content, stamp.at) if content else emptied
 
-    async def files(self, zone: str) -> tuple[ZoneFile, ...]:
-        """Return the files of a zone by name."""
-        return await self._table.files(self._owner, zone)
 
-    async def ensure(self, zone: str, name: str) -> ZoneFile:
-        """Return a file; creates an empty one if it is missing."""
-        found = await self.stat(zone, require_file_name(name))
-        return found or await self._table.add(self._owner, self._new(zone, name))
+async def copy_file(
+    tx: Tx,
+    owner: Owner,
+    file: ZoneFile,
+    zone: str,
+    *,
+    stamp: ZoneStamp,
+    modified_ms: int | None = None,
+) -> ZoneFile:
+    """Copy a file into another zone, which must not have a file of that name."""
+    # A new generation, because the two files diverge after an append.
+    target = replace(
+        file,
+        key=0,
+        zone=zone,
+        generation=stamp.generation(),
+        modified_ms=file.modified_ms if modified_ms is None else modified_ms,
+    )
+    return await tx.zones.copy(owner, file, target)
 
-    async def write(self, zone: str, name: str, content: bytes) -> ZoneFile:
-        """Create a file, or replace its whole content."""
-        require_size(len(content), WRITE_LARGEST, what="A file written in one call")
-        at = self._stamp.at
-        known = await self.stat(zone, name)
-        file = known or await self.ensure(zone, name)
-        # Strictly later, even within one millisecond, so that stale readers are detected.
-        later = max(at, min(file.modified_ms + (known is not None), TIME_LATEST))
-        file = replace(file, modified_ms=later, generation=self._stamp.generation())
-        emptied = await self._table.empty(self._owner, file)
-        return await self._table.append(self._owner, emptied, content, at) if content else emptied
 
-    async def append(self, zone: str, name: str, more: bytes) -> tuple[int, int]:
-        """Append bytes; return their offset and the new size of the file."""
-        require_size(len(more), APPEND_LARGEST, what="Data appended in one call")
-        if not more:
-            found = await self.stat(zone, require_file_name(name))
-            size = found.size if found else 0
-            return size, size
-        file = await self.ensure(zone, name)
-        grown = await self.extend(file, more)
-        return file.size, grown.size
+async def copy_zone(tx: Tx, owner: Owner, source: str, target: str, *, stamp: ZoneStamp) -> None:
+    """Copy all files with their times; raises `Conflict` if the target has files."""
+    if await tx.zones.is_taken(owner, target):
+        raise Conflict(Code.ZONE_EXISTS, "The zone already has files.", {"zone": target})
+    for file in await tx.zones.files(owner, source):
+        await copy_file(tx, owner, file, target, stamp=stamp)
 
-    async def extend(self, file: ZoneFile, more: bytes) -> ZoneFile:
-        """Append bytes to a file read in this transaction."""
-        return await self._table.append(self._owner, file, more, self._stamp.at)
 
-    async def read(
-        self, zone: str, name: str, start: int = 0, end: int | None = None
-    ) -> bytes | None:
-        """Return bytes of a file; `None` if it is missing."""
-        file = await self.stat(zone, name)
-        if file is None:
-            return None
-        return await self._table.read(file, start, file.size if end is None else end)
-
-    async def copy_zone(self, source: str, target: str) -> None:
-        """Copy all files with their times; raises `Conflict` if the target has files."""
-        if await self.files(target):
-            raise Conflict(Code.ZONE_EXISTS, "The zone already has files.", {"zone": target})
-        for file in await self.files(source):
-            await self.copy(file, target)
-
-    async def copy(self, file: ZoneFile, zone: str, *, modified_ms: int | None = None) -> ZoneFile:
-        """Copy a file into another zone, which must not have a file of that name."""
-        # A new generation, because the two files diverge after an append.
-        target = replace(
-            file,
-            key=0,
-            zone=zone,
-            generation=self._stamp.generation(),
-            modified_ms=file.modified_ms if modified_ms is None else modified_ms,
-        )
-        return await self._table.copy(self._owner, file, target)
-
-    async def move(self, file: ZoneFile, zone: str) -> None:
-        """Move a file into another zone, which must not have a file of that name."""
-        await self._table.move(self._owner, replace(file, zone=zone))
-
-    async def delete_file(self, zone: str, name: str) -> int:
-        """Remove a file; return the number of removed files."""
-        file = await self.stat(zone, name)
-        if file is not None:
-            await self._table.remove(file)
-        return int(file is not None)
-
-    async def delete_zone(self, zone: str) -> int:
-        """Remove all files of a zone; return the number of removed files."""
-        return await self._table.remove_all(self._owner, zone)
-
-    async def list_zones(self, prefix: str) -> list[str]:
-        """Return the sorted names of the zones with that prefix."""
-        return await self._table.names(self._owner, prefix)
-
-    async def is_same(self, left: ZoneFile, right: ZoneFile) -> bool:
-        """Return whether two files hold the same bytes."""
-        if left.size != right.size:
+async def have_same_bytes(tx: Tx, left: ZoneFile, right: ZoneFile) -> bool:
+    """Return whether two files hold the same bytes."""
+    if left.size != right.size:
+        return False
+    step = 1 << 20
+    for start in range(0, left.size, step):
+        first = await tx.zones.read(left, start, start + step)
+        if first != await tx.zones.read(right, start, start + step):
             return False
-        step = 1 << 20
-        for start in range(0, left.size, step):
-            first = await self._table.read(left, start, start + step)
-            if first != await self._table.read(right, start, start + step):
-                return False
-        return True
-
-    def _new(self, zone: str, name: str) -> ZoneFile:
-        at = self._stamp.at
-        generation = self._stamp.generation()
-        return ZoneFile(zone=zone, name=name, created_ms=at, modified_ms=at, generation=generation)
+    return True
 
 
 async def free_archive(tx: Tx, owner: Owner, definition_id: str, ms: int) -> tuple[str, int]:

@@ -6,13 +6,14 @@ from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.domain.agents import Agent
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.ids import Owner
 from holdfast.ports.store import Tx
 from holdfast.zones.binding import definition_for
-from holdfast.zones.files import ZoneFiles, ZoneStamp, free_archive
+from holdfast.zones.files import ZoneStamp, copy_file, free_archive, have_same_bytes
 from holdfast.zones.model import (
     OUTPUT_FILE,
     SNAPSHOT_FILE,
@@ -112,16 +113,66 @@ def _newer(sources: Sequence[ZoneFile], there: Mapping[str, ZoneFile]) -> MergeS
 log = logging.getLogger(__name__)
 
 
-class MergeResult(Struct, frozen=True, kw_only=True):
-    """Destination zone, and the number of files with equal timestamps but other content."""
+async def merge_zone(tx: Tx, owner: Owner, old: str, new: str, *, stamp: ZoneStamp) -> int:
+    """Move every file of a zone with its bytes and times; does nothing without files.
 
-    zone: str
-    conflicts: int = 0
+    Returns the number of files with equal timestamps but other content.
+    """
+    sources = await tx.zones.files(owner, old)
+    there = {file.name: file for file in await tx.zones.files(owner, new)}
+    if not sources:
+        return 0
+    same = frozenset(
+        [
+            file.name
+            for file in sources
+            if file.name in there and await have_same_bytes(tx, file, there[file.name])
+        ]
+    )
+    destination = definition_of(new) or ""
+    ms = archive_time(destination, new)
+    if ms is not None and there:
+        # An archive keeps its content: the other one gets the next free timestamp.
+        if len(same) == len(sources) == len(there):
+            await tx.zones.remove_all(owner, old)
+            return 0
+        zone, _ = await free_archive(tx, owner, destination, ms)
+        for file in sources:
+            await tx.zones.move(owner, replace(file, zone=zone))
+        return 0
+    plan = plan_merge(sources, there, same)
+    places = [new]
+    if plan.loser is not None:
+        losing = sources if plan.loser is MergeSide.SOURCE else tuple(there.values())
+        places.append(await _keep(tx, owner, losing, destination, stamp=stamp))
+    for file in sources:
+        action, replaced = plan.actions[file.name], there.get(file.name)
+        if action in {CopyAction.PRESERVE, CopyAction.CONFLICT}:
+            await tx.zones.remove(file)
+            continue
+        if replaced is not None:
+            await tx.zones.remove(replaced)
+        await tx.zones.move(owner, replace(file, zone=new))
+    found = {file.name for zone in places for file in await tx.zones.files(owner, zone)}
+    if {file.name for file in sources} - found or await tx.zones.is_taken(owner, old):
+        raise Internal(
+            Code.ZONE_MOVE_INCOMPLETE,
+            "A zone could not be moved completely and was left unchanged; please report this.",
+            {"zone": old},
+        )
+    return plan.conflicts
 
 
-async def merge_zone(tx: Tx, owner: Owner, old: str, new: str, stamp: ZoneStamp) -> MergeResult:
-    """Move every file of a zone with its bytes and times; does nothing without files."""
-    return await _ZoneMerge(tx, owner, stamp, old).to(new)
+async def _keep(
+    tx: Tx, owner: Owner, losing: Sequence[ZoneFile], definition_id: str, *, stamp: ZoneStamp
+) -> str:
+    """Copy the losing side's files to an archive and return its name."""
+    newest = max(file.modified_ms for file in losing)
+    zone, _ = await free_archive(tx, owner, definition_id, newest)
+    for file in losing:
+        if file.size:
+            await copy_file(tx, owner, file, zone, stamp=stamp)
+    return zone
 
 
 async def adopt_zones(tx: Tx, agent: Agent, stamp: ZoneStamp) -> None:
@@ -133,107 +184,9 @@ async def adopt_zones(tx: Tx, agent: Agent, stamp: ZoneStamp) -> None:
         if definition_of(zone) is None:
             continue
         try:
-            await merge_zone(tx, agent.owner, zone, rename_zone(zone, agent.id), stamp)
+            await merge_zone(tx, agent.owner, zone, rename_zone(zone, agent.id), stamp=stamp)
         except Internal as error:
             if error.code is not Code.CORRUPT_ROW:
                 raise
             # Left in place: a damaged file must not prevent the creation of an agent.
             log.error("a zone was not moved to its agent: %s", error.message)
-
-
-class _ZoneMerge:
-    """One merge with its source zone and tables."""
-
-    def __init__(self, tx: Tx, owner: Owner, stamp: ZoneStamp, old: str) -> None:
-        self._tx = tx
-        self._owner = owner
-        self._files = ZoneFiles(tx, owner, stamp)
-        self._old = old
-
-    async def to(self, new: str) -> MergeResult:
-        sources = await self._files.files(self._old)
-        there = {file.name: file for file in await self._files.files(new)}
-        if not sources:
-            return MergeResult(zone=new)
-        destination = definition_of(new) or ""
-        ms = archive_time(destination, new)
-        if ms is not None and there:
-            return await self._beside(sources, there, new, ms)
-        same = await self._same(sources, there)
-        plan = plan_merge(sources, there, same)
-        kept = await self._kept(sources, there, plan, destination)
-        for file in sources:
-            await self._carry(file, there.get(file.name), plan.actions[file.name], new)
-        await self._require_complete(sources, (new, kept))
-        return MergeResult(zone=new, conflicts=plan.conflicts)
-
-    async def _beside(
-        self, sources: tuple[ZoneFile, ...], there: dict[str, ZoneFile], new: str, ms: int
-    ) -> MergeResult:
-        """Move an archive to the next free timestamp; drops it if the existing one is the same."""
-        same = await self._same(sources, there)
-        if len(same) == len(sources) == len(there):
-            await self._files.delete_zone(self._old)
-            return MergeResult(zone=new)
-        zone, _ = await free_archive(self._tx, self._owner, definition_of(new) or "", ms)
-        for file in sources:
-            await self._files.move(file, zone)
-        return MergeResult(zone=zone)
-
-    async def _same(
-        self, sources: tuple[ZoneFile, ...], there: dict[str, ZoneFile]
-    ) -> frozenset[str]:
-        """Return the names of files with the same bytes on both sides."""
-        return frozenset(
-            [
-                file.name
-                for file in sources
-                if file.name in there and await self._files.is_same(file, there[file.name])
-            ]
-        )
-
-    async def _kept(
-        self,
-        sources: tuple[ZoneFile, ...],
-        there: dict[str, ZoneFile],
-        plan: MergePlan,
-        destination: str,
-    ) -> str | None:
-        """Copy the losing side's files to an archive and return it; `None` if there is none."""
-        if plan.loser is None:
-            return None
-        losing = sources if plan.loser is MergeSide.SOURCE else tuple(there.values())
-        newest = max(file.modified_ms for file in losing)
-        zone, _ = await free_archive(self._tx, self._owner, destination, newest)
-        for file in losing:
-            if file.size:
-                await self._files.copy(file, zone)
-        return zone
-
-    async def _carry(
-        self, file: ZoneFile, there: ZoneFile | None, action: CopyAction, new: str
-    ) -> None:
-        if action in {CopyAction.PRESERVE, CopyAction.CONFLICT}:
-            await self._tx.zones.remove(file)
-            return
-        if there is not None:
-            await self._tx.zones.remove(there)
-        await self._files.move(file, new)
-
-    async def _require_complete(
-        self, sources: tuple[ZoneFile, ...], places: tuple[str | None, ...]
-    ) -> None:
-        """Raise `Internal` if a file was lost or left behind; rolls back the merge."""
-        found = {
-            file.name
-            for zone in places
-            if zone is not None
-            for file in await self._files.files(zone)
-        }
-        lost = {file.name for file in sources} - found
-        if lost or await self._files.files(self._old):
-            raise Internal(
-                Code.ZONE_MOVE_INCOMPLETE,
-                "A zone could not be moved completely and was left unchanged; please report this.",
-                {"zone": self._old},
-            )

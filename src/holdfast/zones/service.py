@@ -16,7 +16,15 @@ from holdfast.ports.store import Brief, Store, Tx
 from holdfast.services.journal import Journal, JournalTransaction
 from holdfast.services.stamping import Stamping
 from holdfast.zones.binding import definition_for, notify_bound_session, stamp_of
-from holdfast.zones.files import ZoneFiles, clear_active_zone, make_room, read_lines
+from holdfast.zones.files import (
+    ZoneStamp,
+    clear_active_zone,
+    copy_file,
+    ensure_file,
+    make_room,
+    read_lines,
+    write_file,
+)
 from holdfast.zones.lines import LINES_MOST, LineQuery, Lines, is_document
 from holdfast.zones.model import (
     APPEND_LARGEST,
@@ -101,8 +109,8 @@ class Archives:
         async def look(tx: Tx) -> Archive:
             zone = await zone_at(tx, owner, definition_id, ms)
             files = await tx.zones.files(owner, zone)
-            content = await self._files(tx, owner).read(zone, SNAPSHOT_FILE)
-            text = None if content is None else content.decode("utf-8", "replace")
+            state = next((file for file in files if file.name == SNAPSHOT_FILE), None)
+            text = None if state is None else await _text_of(tx, state)
             return Archive(archive_zoneid=zone, archived_at_ms=ms, content=text, files=files)
 
         return await self._store.read(look)
@@ -116,10 +124,9 @@ class Archives:
             source = await zone_at(tx, owner, definition_id, ms)
             zone = await active_zone_of(tx, owner, definition_id)
             await _require_quiet(tx, owner, zone)
-            files = self._files(tx, owner)
             displaced = await make_room(tx, owner, zone, self._now)
-            for file in await files.files(source):
-                await self._brought_back(files, file, zone)
+            for file in await tx.zones.files(owner, source):
+                await _bring_back(tx, owner, file, zone, stamp=stamp_of(self.stamping))
             if displaced is not None:
                 await notify_bound_session(entry, owner, zone, displaced.archive_zoneid)
             return RestoreResult(
@@ -161,9 +168,9 @@ class Archives:
 
         async def work(tx: Tx) -> int:
             found = await definition_for(tx, owner, definition_id)
-            files = self._files(tx, owner)
-            zones = [agent_current_zone(found), *await files.list_zones(archive_prefix(found))]
-            return sum([await files.delete_zone(zone) > 0 for zone in zones])
+            archives = await tx.zones.names(owner, archive_prefix(found))
+            zones = [agent_current_zone(found), *archives]
+            return sum([await tx.zones.remove_all(owner, zone) > 0 for zone in zones])
 
         gone = await self._store.write(work, urgent=True)
         await self._store.scrub()
@@ -172,19 +179,21 @@ class Archives:
     def _now(self) -> int:
         return stamp_of(self.stamping).at
 
-    def _files(self, tx: Tx, owner: Owner) -> ZoneFiles:
-        return ZoneFiles(tx, owner, stamp_of(self.stamping))
 
-    async def _brought_back(self, files: ZoneFiles, file: ZoneFile, zone: str) -> None:
-        at = max(self._now(), file.modified_ms)
-        # An imported file may exceed the size limit of a single write.
-        if file.name == SNAPSHOT_FILE and file.size <= WRITE_LARGEST:
-            content = await files.read(file.zone, file.name) or b""
-            cleaned = without_block(content)
-            if cleaned != content:
-                await files.write(zone, file.name, cleaned)
-                return
-        await files.copy(file, zone, modified_ms=at)
+async def _bring_back(tx: Tx, owner: Owner, file: ZoneFile, zone: str, *, stamp: ZoneStamp) -> None:
+    """Copy a file of an archive into the empty active zone."""
+    # An imported file may exceed the size limit of a single write.
+    if file.name == SNAPSHOT_FILE and file.size <= WRITE_LARGEST:
+        content = await tx.zones.read(file, 0, file.size)
+        cleaned = without_block(content)
+        if cleaned != content:
+            await write_file(tx, owner, zone, file.name, cleaned, stamp=stamp)
+            return
+    await copy_file(tx, owner, file, zone, stamp=stamp, modified_ms=max(stamp.at, file.modified_ms))
+
+
+async def _text_of(tx: Tx, file: ZoneFile) -> str:
+    return (await tx.zones.read(file, 0, file.size)).decode("utf-8", "replace")
 
 
 async def active_zone_of(tx: Tx, owner: Owner, definition_id: str) -> str:
@@ -282,12 +291,12 @@ class Zones(Archives):
 
         async def work(tx: Tx) -> StateWritten:
             zone = await active_zone_of(tx, owner, definition_id)
-            files = self._files(tx, owner)
-            found = await files.stat(zone, SNAPSHOT_FILE)
+            found = await tx.zones.file(owner, zone, SNAPSHOT_FILE)
             last = found.modified_ms if found else 0
             if if_modified_ms is not None and if_modified_ms != last:
                 raise zone_changed({"modified_ms": last})
-            file = await files.write(zone, SNAPSHOT_FILE, written)
+            stamp = stamp_of(self.stamping)
+            file = await write_file(tx, owner, zone, SNAPSHOT_FILE, written, stamp=stamp)
             return StateWritten(zone=zone, bytes_written=len(written), modified_ms=file.modified_ms)
 
         return await self._store.write(work)
@@ -300,8 +309,7 @@ class Zones(Archives):
             file = await tx.zones.file(owner, zone, SNAPSHOT_FILE)
             if file is None:
                 return ZoneState(zone=zone, content=None, modified_ms=None)
-            content = await tx.zones.read(file, 0, file.size)
-            text = content.decode("utf-8", "replace")
+            text = await _text_of(tx, file)
             return ZoneState(zone=zone, content=text, modified_ms=file.modified_ms)
 
         return await self._store.read(look)
@@ -319,7 +327,7 @@ class Zones(Archives):
 
         async def work(tx: Tx) -> OutputAppended:
             zone = await active_zone_of(tx, owner, definition_id)
-            offset = await _append_whole(self._files(tx, owner), zone, more)
+            offset = await _append_whole(tx, owner, zone, more, stamp=stamp_of(self.stamping))
             return OutputAppended(zone=zone, offset=offset, bytes_written=len(more))
 
         return await self._store.write(Brief(work))
@@ -336,12 +344,13 @@ class Zones(Archives):
             bound = await tx.zones.zone_of_session(key)
             if bound is None:
                 return False
-            files = self._files(tx, bound[0])
-            await _append_whole(files, bound[1], more)
-            if await files.stat(bound[1], SNAPSHOT_FILE) is None:
-                output = await files.stat(bound[1], OUTPUT_FILE)
-                content = new_snapshot(self._now(), output.lines if output else 0)
-                await files.write(bound[1], SNAPSHOT_FILE, content)
+            owner, zone = bound
+            stamp = stamp_of(self.stamping)
+            await _append_whole(tx, owner, zone, more, stamp=stamp)
+            if await tx.zones.file(owner, zone, SNAPSHOT_FILE) is None:
+                output = await tx.zones.file(owner, zone, OUTPUT_FILE)
+                content = new_snapshot(stamp.at, output.lines if output else 0)
+                await write_file(tx, owner, zone, SNAPSHOT_FILE, content, stamp=stamp)
             return True
 
         return await self._store.write(Brief(work))
@@ -433,15 +442,16 @@ class Zones(Archives):
     archive_session = Archives.archive
 
 
-async def _append_whole(files: ZoneFiles, zone: str, more: bytes) -> int:
+async def _append_whole(tx: Tx, owner: Owner, zone: str, more: bytes, *, stamp: ZoneStamp) -> int:
     """Append lines after a line break; return their offset."""
     require_size(len(more), APPEND_LARGEST, what="Data appended in one call")
-    file = await files.ensure(zone, OUTPUT_FILE) if more else await files.stat(zone, OUTPUT_FILE)
-    if file is None or not more:
-        return file.size if file else 0
+    if not more:
+        known = await tx.zones.file(owner, zone, OUTPUT_FILE)
+        return known.size if known else 0
+    file = await ensure_file(tx, owner, zone, OUTPUT_FILE, stamp=stamp)
     # Left by an interrupted writer; it is preserved as a line of its own.
     ended = b"\n" if file.tail_open else b""
-    await files.extend(file, ended + more)
+    await tx.zones.append(owner, file, ended + more, stamp.at)
     return file.size + len(ended)
 
 

@@ -46,7 +46,7 @@ async def _live(house: Holdfast, file: TextIO, luck: random.Random, now: Desks, 
 async def _by_halves(house: Holdfast) -> None:
     """Archive as nobody should: copy first, and take away in a second transaction."""
     from holdfast.zones.binding import stamp_of
-    from holdfast.zones.files import ZoneFiles, free_archive
+    from holdfast.zones.files import copy_zone, free_archive
 
     desk = await house.zones.show(house.owner, AGENT)
     id_ = desk.zone.split(":")[1]
@@ -54,10 +54,10 @@ async def _by_halves(house: Holdfast) -> None:
 
     async def copy(tx: Tx) -> None:
         zone, _ = await free_archive(tx, house.owner, id_, stamp.at)
-        await ZoneFiles(tx, house.owner, stamp).copy_zone(desk.zone, zone)
+        await copy_zone(tx, house.owner, desk.zone, zone, stamp=stamp)
 
     async def take_away(tx: Tx) -> None:
-        await ZoneFiles(tx, house.owner, stamp).delete_zone(desk.zone)
+        await tx.zones.remove_all(house.owner, desk.zone)
 
     await house.store.write(copy)
     await house.store.write(take_away)
