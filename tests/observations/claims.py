@@ -8,7 +8,7 @@ from holdfast.domain.errors import Invalid
 from holdfast.domain.ids import LOCAL_OWNER
 from holdfast.domain.time import milliseconds
 from holdfast.observations.claims import (
-    ClaimOrigin,
+    Claim,
     ValidPayload,
     accept_correction,
     accept_deletion,
@@ -171,6 +171,17 @@ def a_deletion(ordinal: int, *, is_deleted: bool = True) -> Observation:
     return entered(accept_deletion("abc123", is_deleted=is_deleted), ordinal, kind=kind)
 
 
+def imported(payload: Any, key: str, observed_at: datetime, *, source: str = "a") -> Claim:
+    """Return a session's payload as an importer writes it."""
+    return Claim(
+        payload=accept_payload(EntityType.AGENT_SESSION, payload),
+        kind=ObservationKind.IMPORT,
+        source=source,
+        idempotency_key=key,
+        observed_at=observed_at,
+    )
+
+
 def entered(
     told: ValidPayload,
     ordinal: int,
@@ -181,12 +192,10 @@ def entered(
     """Return what was accepted as an observation of its minute, which is its number's if unsaid."""
     at = AT + timedelta(minutes=ordinal if minute is None else minute)
     return build_observation(
-        LOCAL_OWNER,
-        told,
-        ClaimOrigin(kind=kind),
+        told.subject_of(LOCAL_OWNER),
+        Claim(payload=told, kind=kind, observed_at=at),
         ordinal=ordinal,
         created_ms=milliseconds(AT + timedelta(minutes=ordinal)),
-        observed_at=at,
     )
 
 

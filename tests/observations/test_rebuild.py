@@ -7,9 +7,9 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.observations.model import EntityType, Subject
-from holdfast.observations.queries import Correction, ImportMark, RebuildReport
+from holdfast.observations.queries import Correction, RebuildReport
 from tests.marks import each_case
-from tests.observations.claims import COMPLETE, FEATURE_UNIT, UPDATE, a_payload
+from tests.observations.claims import COMPLETE, FEATURE_UNIT, UPDATE, a_payload, imported
 from tests.stand_ins import SettableClock
 
 pytestmark = pytest.mark.anyio
@@ -87,12 +87,12 @@ async def test_the_rows_are_those_that_earlier_versions_wrote(
 ) -> None:
     told, owner = quiet.observations, quiet.owner
     unit, renamed = dict(FEATURE_UNIT), {**FEATURE_UNIT, "status": "deployed", "risk_level": "low"}
-    mark = ImportMark(source="file", idempotency_key="once", observed_at=clock.now())
+    copied = imported(a_payload(duration=2.5), "once", clock.now(), source="file")
     for claim in (
         lambda: told.submit(owner, COMPLETE),
         lambda: told.submit(owner, UPDATE),
         lambda: told.submit(owner, a_payload(duration=None, ended_at=None)),
-        lambda: told.import_(owner, EntityType.AGENT_SESSION, a_payload(duration=2.5), mark),
+        lambda: told.import_(owner, copied),
         lambda: told.correct(owner, corrected("actions", COMPLETE["actions"][1:])),
         lambda: told.submit_entity(owner, "feature_unit", unit),
         lambda: told.submit_entity(owner, "feature_unit", renamed),

@@ -11,8 +11,8 @@ from holdfast.app import Environment
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.time import truncate_to_ms
 from holdfast.observations.issues import SchemaWarning, WarningCode
-from holdfast.observations.model import EntityType, ObservationKind
-from holdfast.observations.queries import Action, Correction, ImportMark, Removal, SubmitResult
+from holdfast.observations.model import ObservationKind
+from holdfast.observations.queries import Action, Correction, Removal, SubmitResult
 from tests.houses import crashed
 from tests.marks import demands, each_case
 from tests.observations.claims import (
@@ -23,6 +23,7 @@ from tests.observations.claims import (
     RELEASE,
     UPDATE,
     a_payload,
+    imported,
 )
 from tests.stand_ins import SettableClock
 
@@ -210,11 +211,10 @@ async def test_an_import_fills_gaps_and_overrides_nothing(
     quiet: Holdfast, clock: SettableClock
 ) -> None:
     await submit(quiet, a_payload(duration=5))
-    mark = ImportMark(source="notes/a.json", idempotency_key="file-1", observed_at=clock.now())
     found = a_payload(duration=9, ended_at="2025-12-31T12:00:00Z")
-    session = EntityType.AGENT_SESSION
-    first = await quiet.observations.import_(quiet.owner, session, found, mark)
-    again = await quiet.observations.import_(quiet.owner, session, found, mark)
+    claim = imported(found, "file-1", clock.now(), source="notes/a.json")
+    first = await quiet.observations.import_(quiet.owner, claim)
+    again = await quiet.observations.import_(quiet.owner, claim)
 
     history = await quiet.observations.show(quiet.owner, "abc123")
     assert (first.deduplicated, again.deduplicated) == (False, True)
@@ -232,9 +232,8 @@ async def test_an_import_of_earlier_times_stands_before_what_is_known(
     observed_at = clock.now()
     clock.advance(days=1)
     first = await submit(quiet, a_payload(actions=[{"type": "second", "result": "success"}]))
-    mark = ImportMark(source="a", idempotency_key="b", observed_at=observed_at)
     earlier = a_payload(actions=[{"type": "first", "result": "success"}])
-    second = await quiet.observations.import_(quiet.owner, EntityType.AGENT_SESSION, earlier, mark)
+    second = await quiet.observations.import_(quiet.owner, imported(earlier, "b", observed_at))
 
     history = await quiet.observations.show(quiet.owner, "abc123")
     types = [each["type"] for each in history.entity.snapshot["actions"]]

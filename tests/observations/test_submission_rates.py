@@ -9,10 +9,8 @@ from holdfast.app import Environment
 from holdfast.config import Config
 from holdfast.domain.errors import Code, LimitReached
 from holdfast.domain.ids import LOCAL_OWNER, Owner
-from holdfast.observations.model import EntityType
-from holdfast.observations.queries import ImportMark
 from holdfast.observations.service import PER_MINUTE, SubmissionRates
-from tests.observations.claims import MINIMAL, a_payload
+from tests.observations.claims import MINIMAL, a_payload, imported
 from tests.stand_ins import SettableClock
 
 pytestmark = pytest.mark.anyio
@@ -54,12 +52,9 @@ async def test_the_limit_is_configured_and_imports_are_free(
         with pytest.raises(LimitReached):
             await house.observations.submit(house.owner, a_payload(duration=1))
         for number in range(3):
-            mark = ImportMark(
-                source="a", idempotency_key=f"{number}", observed_at=outside.clock.now()
-            )
-            await house.observations.import_(
-                house.owner, EntityType.AGENT_SESSION, a_payload(duration=number + 1), mark
-            )
+            payload = a_payload(duration=number + 1)
+            claim = imported(payload, f"{number}", outside.clock.now())
+            await house.observations.import_(house.owner, claim)
         history = await house.observations.show(house.owner, "abc123")
 
     assert history.observations_total == 4

@@ -10,9 +10,9 @@ import pytest
 from holdfast.domain.errors import Code, HoldfastError, Internal
 from holdfast.domain.ids import LOCAL_OWNER, Owner
 from holdfast.domain.time import milliseconds
-from holdfast.observations.claims import ClaimOrigin, accept_payload, build_observation
+from holdfast.observations.claims import Claim, accept_payload, build_observation
 from holdfast.observations.merge import Fold
-from holdfast.observations.model import ObservationKind, Subject
+from holdfast.observations.model import Subject
 from holdfast.observations.projections import KnownEntity
 from holdfast.observations.snapshots import compute_snapshot
 from holdfast.ports.store import Tx
@@ -34,9 +34,9 @@ async def written(
     for number, payload in enumerate(payloads, 1):
         told = accept_payload(SESSION, payload)
         subject = Subject(owner, SESSION, told.key)
-        origin = ClaimOrigin(kind=ObservationKind.SUBMIT, idempotency_key=key)
+        claim = Claim(payload=told, idempotency_key=key)
         at_ms = milliseconds(AT + timedelta(minutes=number))
-        observation = build_observation(owner, told, origin, ordinal=number, created_ms=at_ms)
+        observation = build_observation(subject, claim, ordinal=number, created_ms=at_ms)
         known = known or await tx.observations.add(subject, milliseconds(AT))
         known = await tx.observations.append(known, observation, told.content)
         fold = fold or Fold(subject)

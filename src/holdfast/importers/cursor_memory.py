@@ -11,24 +11,20 @@ from msgspec.structs import asdict
 from holdfast.domain.errors import Code, HoldfastError, Internal, Invalid
 from holdfast.domain.ids import Owner
 from holdfast.domain.text import is_encodable, storable
-from holdfast.domain.time import milliseconds
 from holdfast.importers.cursor_memory_files import (
     FieldRepair,
     MemoryFolder,
-    claim_origin,
+    file_key,
     map_fields,
+    observed_at,
     repair_fields,
+    source_of,
 )
-from holdfast.observations.claims import (
-    ClaimOrigin,
-    ValidPayload,
-    accept_payload,
-    build_observation,
-)
+from holdfast.observations.claims import Claim, accept_payload, build_observation
 from holdfast.observations.issues import WarningCode
 from holdfast.observations.merge import resolve
 from holdfast.observations.model import EntityType, ObservationKind, Subject
-from holdfast.observations.queries import ImportMark, TimelineQuery
+from holdfast.observations.queries import TimelineQuery
 from holdfast.observations.service import Observations
 from holdfast.observations.timeline import EventType, events_of
 from holdfast.observations.validation import decode_payload_strictly
@@ -130,10 +126,10 @@ class MemoryImportOptions(Struct, frozen=True, kw_only=True):
 
 
 class _FileClaim(Struct, frozen=True, kw_only=True):
-    """A file's validated claim, its origin and its repairs."""
+    """A file's validated claim, its idempotency key and its repairs."""
 
-    accepted: ValidPayload
-    mark: ImportMark
+    claim: Claim
+    key: str
     repairs: list[FieldRepair]
 
 
@@ -200,14 +196,8 @@ class _Run:
         except OSError as error:
             self._fail(path, "unreadable", {"message": error.strerror or "it cannot be read"})
             return
-        key = found.mark.idempotency_key
-        known = await self._store.read(lambda tx: tx.observations.keyed(self._owner, key))
-        payload = found.accepted
-        subject = (
-            Subject(self._owner, payload.entity_type, payload.key)
-            if known is None
-            else known.subject
-        )
+        known = await self._store.read(lambda tx: tx.observations.keyed(self._owner, found.key))
+        subject = found.claim.payload.subject_of(self._owner) if known is None else known.subject
         is_new = known is None and await self._write(found)
         self._note(path, found, subject, is_new=is_new)
 
@@ -219,16 +209,21 @@ class _Run:
         data = map_fields(file, decode_payload_strictly(file.content))
         mended = repair_fields(file, data) if self._options.repair else []
         payload = accept_payload(kind, data)
-        return _FileClaim(accepted=payload, mark=claim_origin(file, payload.fields), repairs=mended)
+        key = file_key(file)
+        claim = Claim(
+            payload=payload,
+            kind=ObservationKind.IMPORT,
+            source=source_of(file),
+            idempotency_key=key,
+            observed_at=observed_at(kind, payload.fields),
+        )
+        return _FileClaim(claim=claim, key=key, repairs=mended)
 
     async def _write(self, found: _FileClaim) -> bool:
         """Write a claim, unless this is a dry run; return whether it is new."""
         if self._options.dry_run:
             return True
-        payload = found.accepted
-        done = await self._observations.import_(
-            self._owner, payload.entity_type, payload.fields, found.mark
-        )
+        done = await self._observations.import_(self._owner, found.claim)
         # A concurrent run may have imported it already.
         return not done.deduplicated
 
@@ -236,7 +231,7 @@ class _Run:
         self._counts["imported" if is_new else "unchanged"] += 1
         self._warned += [
             FileWarning(file=path, code=each.code, field=each.field, message=each.message)
-            for each in found.accepted.warnings
+            for each in found.claim.payload.warnings
         ]
         self._counts["repaired"] += bool(found.repairs)
         self._repairs += found.repairs
@@ -320,12 +315,7 @@ class _Run:
 
 def _starts_timeline(owner: Owner, found: _FileClaim) -> bool:
     """Return whether a claim alone creates its entity's first timeline event."""
-    claim = build_observation(
-        owner,
-        found.accepted,
-        ClaimOrigin(kind=ObservationKind.IMPORT),
-        ordinal=1,
-        created_ms=milliseconds(found.mark.observed_at),
-    )
-    first = _FIRST[claim.subject.entity_type]
-    return any(event.event_type is first for event in events_of(resolve(claim.subject, [claim])))
+    subject = found.claim.payload.subject_of(owner)
+    observation = build_observation(subject, found.claim, ordinal=1, created_ms=0)
+    first = _FIRST[subject.entity_type]
+    return any(event.event_type is first for event in events_of(resolve(subject, [observation])))

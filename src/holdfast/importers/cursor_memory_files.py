@@ -19,7 +19,6 @@ from holdfast.domain.canonical_json import digest
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.time import format_iso8601, instant_of, moment
 from holdfast.observations.model import PAYLOADS, SOURCE_LONGEST, EntityType
-from holdfast.observations.queries import ImportMark
 from holdfast.observations.validation import members_of
 
 FOLDERS: Final = {
@@ -260,14 +259,10 @@ def _format_time(ms: int) -> str | None:
         return None
 
 
-def claim_origin(file: MemoryFile, fields: Mapping[str, Any]) -> ImportMark:
-    """Return the source, idempotency key and observation time of a claim."""
+def source_of(file: MemoryFile) -> str:
+    """Return the source of a file's claim, truncated to its limit."""
     source = f"{NAME}:{file.path}"
-    return ImportMark(
-        source=source if len(source) <= SOURCE_LONGEST else f"{source[: SOURCE_LONGEST - 1]}…",
-        idempotency_key=file_key(file),
-        observed_at=_observed_at(file.entity_type, fields),
-    )
+    return source if len(source) <= SOURCE_LONGEST else f"{source[: SOURCE_LONGEST - 1]}…"
 
 
 def file_key(file: MemoryFile) -> str:
@@ -275,7 +270,8 @@ def file_key(file: MemoryFile) -> str:
     return f"{NAME}:{digest([file.path, file.digest])[:32]}"
 
 
-def _observed_at(entity_type: EntityType, fields: Mapping[str, Any]) -> datetime:
+def observed_at(entity_type: EntityType, fields: Mapping[str, Any]) -> datetime:
+    """Return when the claim of a file was observed: at the latest time that it states."""
     if entity_type is not EntityType.AGENT_SESSION:
         return moment(instant_of(fields.get("updated_at") or fields["timestamp"]))
     if fields.get("ended_at") is not None:

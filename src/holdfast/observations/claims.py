@@ -217,13 +217,19 @@ class ValidPayload(Struct, frozen=True, kw_only=True):
     content_hash: str
     warnings: tuple[SchemaWarning, ...] = ()
 
+    def subject_of(self, owner: Owner) -> Subject:
+        """Return the entity that an owner's payload is about."""
+        return Subject(owner, self.entity_type, self.key)
 
-class ClaimOrigin(Struct, frozen=True, kw_only=True):
-    """How and by which client a claim was made."""
 
+class Claim(Struct, frozen=True, kw_only=True):
+    """A claim to write; without `observed_at` it is observed when it is written."""
+
+    payload: ValidPayload
     kind: ObservationKind = ObservationKind.SUBMIT
     source: str = ""
     idempotency_key: str | None = None
+    observed_at: datetime | None = None
 
     def __post_init__(self) -> None:
         if self.source:
@@ -288,28 +294,22 @@ def require_sibling(entity_type: Any) -> EntityType:
 
 
 def build_observation(
-    owner: Owner,
-    accepted: ValidPayload,
-    origin: ClaimOrigin,
-    *,
-    ordinal: int,
-    created_ms: int,
-    observed_at: datetime | None = None,
+    subject: Subject, claim: Claim, *, ordinal: int, created_ms: int
 ) -> Observation:
-    """Return the observation for a validated payload; its times are truncated to milliseconds."""
-    subject = Subject(owner, accepted.entity_type, accepted.key)
+    """Return the observation of a claim; its times are truncated to milliseconds."""
+    payload, observed_at = claim.payload, claim.observed_at
     return Observation(
-        id=observation_id(subject, ordinal, accepted.content_hash),
+        id=observation_id(subject, ordinal, payload.content_hash),
         subject=subject,
         entity_id=subject.entity_id,
         ordinal=ordinal,
-        fields=accepted.fields,
-        content_hash=accepted.content_hash,
-        kind=origin.kind,
-        source=origin.source,
+        fields=payload.fields,
+        content_hash=payload.content_hash,
+        kind=claim.kind,
+        source=claim.source,
         observed_ms=milliseconds(observed_at) if observed_at else created_ms,
         created_ms=created_ms,
-        idempotency_key=origin.idempotency_key,
+        idempotency_key=claim.idempotency_key,
     )
 
 

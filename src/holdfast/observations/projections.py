@@ -17,21 +17,21 @@ class NewestClaim(Struct, frozen=True):
 
 
 class KnownEntity(Struct, frozen=True, kw_only=True):
-    """The stored row of an entity, beside its claims.
+    """An entity: its stored row, or a hosted session without claims, which has none.
 
-    `session_key` refers to the Holdfast session that this entity is; the times are those of its
-    claims.
+    `session_key` refers to the Holdfast session that this entity is; `count` is the number of its
+    claims, and the times are theirs.
     """
 
-    key: int
+    key: int = 0
     entity_id: EntityId
     subject: Subject
-    session_key: SessionKey | None
-    count: int
-    first_ms: int
-    last_ms: int
-    known_ms: int
-    is_deleted: bool
+    session_key: SessionKey | None = None
+    count: int = 0
+    first_ms: int = 0
+    last_ms: int = 0
+    known_ms: int = 0
+    is_deleted: bool = False
     newest: NewestClaim | None = None
 
 

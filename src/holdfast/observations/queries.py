@@ -82,14 +82,6 @@ class Correction(Struct, frozen=True, kw_only=True):
     reason: Any = None
 
 
-class ImportMark(Struct, frozen=True, kw_only=True):
-    """Source, idempotency key and observation time of an imported claim."""
-
-    source: str
-    idempotency_key: str
-    observed_at: datetime
-
-
 class EntityOrder(StrEnum):
     """The sort field of a session listing."""
 

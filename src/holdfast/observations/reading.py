@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.canonical_json import canonical, canonical_text
 from holdfast.domain.errors import Code, Internal, Invalid, NotFound
-from holdfast.domain.ids import Owner, SessionId, SessionKey
+from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.queries import require_limit
 from holdfast.domain.text import require_encodable
 from holdfast.domain.time import instant, milliseconds, moment
@@ -26,7 +26,6 @@ from holdfast.observations.as_of import (
 from holdfast.observations.model import (
     Entity,
     EntityType,
-    Observation,
     Subject,
     entity_not_found,
     is_entity_id,
@@ -63,13 +62,13 @@ from holdfast.observations.queries import (
     require_filters,
 )
 from holdfast.observations.snapshots import (
-    FoundEntity,
     Resolver,
     as_of,
     claims_of,
     encode_entity,
     find,
     found_in_list,
+    hosted_entity,
 )
 from holdfast.observations.timeline import TimelineEvent, events_of, references, timeline
 from holdfast.ports.store import Store, Tx
@@ -118,7 +117,7 @@ class _Sources(Struct, frozen=True):
     """
 
     names: Mapping[int, str]
-    apart: Sequence[tuple[FoundEntity, tuple[str, ...]]]
+    apart: Sequence[tuple[KnownEntity, tuple[str, ...]]]
 
 
 class ObservationTimelines:
@@ -165,9 +164,9 @@ class ObservationTimelines:
         total = 0
         whole = replace(event_filter, after=None)
         for asked, names in sources.apart:
-            if asked.known is not None and asked.session_key is None:
-                events = await tx.projections.events(asked.known.key, event_filter)
-                total += await tx.projections.count_events(asked.known.key, whole)
+            if asked.session_key is None:
+                events = await tx.projections.events(asked.key, event_filter)
+                total += await tx.projections.count_events(asked.key, whole)
             else:
                 every = await self._computed(tx, asked, event_filter)
                 events = [
@@ -177,7 +176,7 @@ class ObservationTimelines:
                 ]
                 total += len(every)
             found += _named(events, names)
-        keys = [asked.known.key for asked, _ in sources.apart if asked.known is not None]
+        keys = [asked.key for asked, _ in sources.apart if asked.count]
         for name_key, name in sources.names.items():
             others = replace(event_filter, apart=tuple(keys))
             found += _named(await tx.projections.mentioned(name_key, others), (name,))
@@ -185,7 +184,7 @@ class ObservationTimelines:
         return timeline(found)[: event_filter.limit], total
 
     async def _computed(
-        self, tx: Tx, asked: FoundEntity, event_filter: EventFilter
+        self, tx: Tx, asked: KnownEntity, event_filter: EventFilter
     ) -> tuple[TimelineEvent, ...]:
         """Return computed events of an entity; none if it is damaged."""
         try:
@@ -202,43 +201,37 @@ async def _sources(tx: Tx, owner: Owner, entity_id: str) -> _Sources:
     """Return the sources of the timeline of an id."""
     own = await _meant(tx, owner, entity_id)
     texts = {entity_id}
-    for found in own:
-        texts |= {found.subject.entity_id, found.subject.key}
+    for known in own:
+        texts |= {known.entity_id, known.subject.key}
     names = {}
     for text in sorted(texts):
         name_key = await tx.projections.name_key(owner, text)
         if name_key is not None:
             names[name_key] = text
-    apart = {found.subject.entity_id: found for found in own}
+    apart = {known.entity_id: known for known in own}
     for known in await tx.projections.apart(owner, list(names)) if names else ():
-        apart.setdefault(known.entity_id, FoundEntity(known.subject, known, known.session_key))
+        apart.setdefault(known.entity_id, known)
     named_entities = []
-    for found in apart.values():
-        key = None if found.known is None else found.known.key
-        named = await tx.projections.mentioned_by(key, list(names)) if key is not None else ()
-        named_entities.append((found, tuple(names[each] for each in named)))
+    for known in apart.values():
+        named = await tx.projections.mentioned_by(known.key, list(names)) if known.count else ()
+        named_entities.append((known, tuple(names[each] for each in named)))
     return _Sources(names, named_entities)
 
 
-async def _meant(tx: Tx, owner: Owner, entity_id: str) -> list[FoundEntity]:
+async def _meant(tx: Tx, owner: Owner, entity_id: str) -> list[KnownEntity]:
     """Return the entity with this id, or else all entities with this key."""
     if is_entity_id(entity_id):
         known = await tx.observations.by_id(owner, entity_id)
         if known is not None:
-            return [FoundEntity(known.subject, known, known.session_key)]
+            return [known]
         hosted = await tx.projections.hosted_by_id(owner, entity_id)
         if hosted is not None:
-            return [_hosted(owner, hosted.id, hosted.key)]
-    known_by = await tx.observations.named(owner, entity_id)
-    found = [FoundEntity(each.subject, each, each.session_key) for each in known_by]
+            return [hosted_entity(owner, hosted.id, hosted.key)]
+    found = await tx.observations.named(owner, entity_id)
     if not any(each.subject.entity_type is EntityType.AGENT_SESSION for each in found):
         head = await tx.sessions.head(owner, SessionId(entity_id))
-        found += [] if head is None else [_hosted(owner, head.session_id, head.key)]
+        found += [] if head is None else [hosted_entity(owner, head.session_id, head.key)]
     return found
-
-
-def _hosted(owner: Owner, session_id: SessionId, key: SessionKey) -> FoundEntity:
-    return FoundEntity(Subject(owner, EntityType.AGENT_SESSION, session_id), None, key)
 
 
 def _size(event: TimelineEvent) -> int:
@@ -425,10 +418,8 @@ class ObservationReader(ObservationListings, ObservationTimelines):
                 return await self._shown_as_of(tx, found, seen)
             _require_shown(found)
             entity = await self._resolver.entity(tx, found)
-            if found.known is None:
-                return History(entity=entity, observations=(), observations_total=0)
-            newest, _ = await tx.observations.newest(found.known, before=None, limit=PAGE)
-            total = found.known.count
+            newest, _ = await tx.observations.newest(found, limit=PAGE)
+            total = found.count
             return History(entity=entity, observations=tuple(newest), observations_total=total)
 
         return await self._store.read(look)
@@ -452,14 +443,10 @@ class ObservationReader(ObservationListings, ObservationTimelines):
         async def look(tx: Tx) -> ObservationPage:
             found = await find(tx, owner, session_id)
             _require_shown(found)
-            if found.known is None:
-                return ObservationPage(items=(), total=0)
-            total = found.known.count
-            if window == ALWAYS:
-                rows, last = await tx.observations.newest(found.known, before=before, limit=limit)
-            else:
-                every = await claims_of(tx, found)
-                rows, last, total = _within(every, window, before, limit)
+            rows, last = await tx.observations.newest(
+                found, before=before, limit=limit, window=window
+            )
+            total = await tx.observations.count(found, window)
             return ObservationPage(
                 items=tuple(rows), total=total, next_cursor=encode_claim(last, marks)
             )
@@ -480,7 +467,7 @@ class ObservationReader(ObservationListings, ObservationTimelines):
         entity = (await self.show(owner, session_id, at=at)).entity
         return checkpoint_of(entity, name, timestamp=timestamp)
 
-    async def _shown_as_of(self, tx: Tx, found: FoundEntity, seen: AsOf) -> History:
+    async def _shown_as_of(self, tx: Tx, found: KnownEntity, seen: AsOf) -> History:
         claims = await claims_of(tx, found)
         entity = await as_of(tx, found, claims, seen)
         visible = [each for each in claims if seen.shows(each.observed_at, each.created_at)]
@@ -491,22 +478,7 @@ class ObservationReader(ObservationListings, ObservationTimelines):
         return History(entity=entity, observations=shown, observations_total=len(visible))
 
 
-def _within(
-    claims: Sequence[Observation],
-    window: TimeWindow,
-    before: tuple[int, int] | None,
-    limit: int,
-) -> tuple[list[Observation], tuple[int, int] | None, int]:
-    """Return a page of the claims of a window, newest first, where it ends, and their number."""
-    places = {(milliseconds(each.observed_at), each.ordinal): each for each in claims}
-    wanted = sorted((place for place in places if window.holds(place[0])), reverse=True)
-    rest = [place for place in wanted if before is None or place < before]
-    page = take_page(rest[:limit], lambda place: len(canonical(places[place].fields)))
-    last = page[-1] if len(page) < len(rest) else None
-    return [places[place] for place in page], last, len(wanted)
-
-
-def _require_shown(found: FoundEntity) -> None:
+def _require_shown(found: KnownEntity) -> None:
     if found.is_deleted:
         raise entity_not_found()
 
@@ -523,8 +495,7 @@ async def list_as_of(tx: Tx, listing: EntityListing, seen: AsOf) -> list[ListedE
         if _is_unchanged(known, seen):
             found += [] if known.is_deleted else [now[known.entity_id]]
             continue
-        asked = FoundEntity(known.subject, known, known.session_key)
-        entity = await as_of(tx, asked, await claims_of(tx, asked), seen)
+        entity = await as_of(tx, known, await claims_of(tx, known), seen)
         if entity.snapshot:
             found.append(
                 ListedEntity(
@@ -552,11 +523,11 @@ async def _opened(
     tx: Tx, listing: EntityListing, hosted: HostedSession, seen: AsOf
 ) -> ListedEntity:
     """Return the listing row of a hosted session as of a time."""
-    subject = Subject(listing.owner, listing.entity_type, hosted.id)
-    listed = ListedEntity(value=None, entity_id=subject.entity_id, session_key=hosted.key)
+    known = hosted_entity(listing.owner, hosted.id, hosted.key)
+    listed = ListedEntity(value=None, entity_id=known.entity_id, session_key=hosted.key)
     changed = instant(hosted.updated_at)
     if listing.order is EntityOrder.LAST_OBSERVATION_AT and not seen.shows(changed, changed):
-        entity = await as_of(tx, FoundEntity(subject, None, hosted.key), (), seen)
+        entity = await as_of(tx, known, (), seen)
         return replace(listed, value=order_value(entity, listing.order))
     ended = None if hosted.finished_at is None else instant(hosted.finished_at)
     if ended is not None and not seen.shows(ended, ended):

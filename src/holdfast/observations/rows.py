@@ -61,10 +61,11 @@ SELECT key
  LIMIT :limit
 """
 COUNTED = """
--- How many claims there are about an entity, and their times.
+-- How many claims of a time there are about an entity, and their times.
 SELECT count(*), min(observed_ms), max(observed_ms), max(created_ms)
   FROM observations
  WHERE entity_key = :entity_key
+   AND observed_ms BETWEEN :start AND :end
 """
 ADD = """
 -- A new entity; a session of ours with that id is the same thing.
@@ -109,7 +110,8 @@ SELECT ordinal, owner, kind, source, observed_ms, created_ms, idempotency_key, c
  ORDER BY ordinal
 """
 BACKWARDS = """
--- The newest claims about an entity in time order; what they say is read of those that fit.
+-- The newest claims of a time about an entity in time order; what they say is read of those
+-- that fit.
 SELECT o.ordinal, o.owner, o.kind, o.source, o.observed_ms, o.created_ms, o.idempotency_key,
        o.content_hash, o.checksum,
        CASE WHEN wanted.place = 1 OR wanted.size <= :bytes THEN o.content END
@@ -120,6 +122,7 @@ SELECT o.ordinal, o.owner, o.kind, o.source, o.observed_ms, o.created_ms, o.idem
                   FROM observations
                  WHERE entity_key = :entity_key
                    AND (observed_ms, ordinal) < (:observed_ms, :ordinal)
+                   AND observed_ms BETWEEN :start AND :end
                  ORDER BY observed_ms DESC, ordinal DESC
                  LIMIT :limit) nearest
         WINDOW newest_first AS (ORDER BY observed_ms DESC, ordinal DESC)) wanted
@@ -393,15 +396,7 @@ def proven_of(row: Row) -> KnownEntity:
     if subject is None or subject.entity_id != entity_id:
         raise corrupt(f"entity {entity_id}")
     return KnownEntity(
-        key=key,
-        entity_id=subject.entity_id,
-        subject=subject,
-        session_key=session_key,
-        count=0,
-        first_ms=0,
-        last_ms=0,
-        known_ms=0,
-        is_deleted=False,
+        key=key, entity_id=subject.entity_id, subject=subject, session_key=session_key
     )
 
 

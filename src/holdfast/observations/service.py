@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 from collections import deque
 from collections.abc import Callable
-from datetime import datetime
 from functools import partial
 from math import ceil
 from typing import Any, Final, cast
@@ -20,7 +19,7 @@ from holdfast.domain.ids import ObservationId, Owner, SessionId
 from holdfast.domain.secrets import Scrubber
 from holdfast.domain.time import milliseconds
 from holdfast.observations.claims import (
-    ClaimOrigin,
+    Claim,
     ValidPayload,
     accept_correction,
     accept_deletion,
@@ -33,7 +32,6 @@ from holdfast.observations.claims import (
 )
 from holdfast.observations.issues import SchemaWarning
 from holdfast.observations.model import (
-    DELETED,
     EntityType,
     Observation,
     ObservationKind,
@@ -45,7 +43,6 @@ from holdfast.observations.projections import KnownEntity, NewestClaim
 from holdfast.observations.queries import (
     Action,
     Correction,
-    ImportMark,
     RebuildReport,
     Removal,
     SubmitResult,
@@ -53,7 +50,6 @@ from holdfast.observations.queries import (
 from holdfast.observations.reading import ObservationReader
 from holdfast.observations.snapshots import (
     CachedFold,
-    FoundEntity,
     Resolver,
     compute_snapshot,
     continue_fold,
@@ -130,14 +126,6 @@ _CREATING: Final = frozenset({ObservationKind.SUBMIT, ObservationKind.IMPORT})
 _ADDING: Final = _CREATING | {ObservationKind.CORRECTION}
 
 
-class Claim(Struct, frozen=True, kw_only=True):
-    """A validated claim to write."""
-
-    accepted: ValidPayload
-    origin: ClaimOrigin
-    observed_at: datetime | None = None
-
-
 class WriteResult(Struct, frozen=True):
     """Result of a claim, and whether the history is deleted after it."""
 
@@ -145,18 +133,197 @@ class WriteResult(Struct, frozen=True):
     is_deleted: bool
 
 
-class ObservationWriter:
-    """Writes each claim, its snapshot and its event in one transaction."""
+async def _earlier(
+    tx: Tx, subject: Subject, known: KnownEntity | None, claim: Claim
+) -> ObservationId | None:
+    """Return the id of an identical earlier claim: by idempotency key, or else the newest claim.
 
-    def __init__(self, journal: Journal, resolver: Resolver, stamping: Stamping) -> None:
+    Raises `Conflict` if the idempotency key was used for a different claim.
+    """
+    if claim.idempotency_key is None:
+        if known is None or not _is_repeat(claim, known.newest):
+            return None
+        return observation_id(subject, known.count, claim.payload.content_hash)
+    found = await tx.observations.keyed(subject.owner, claim.idempotency_key)
+    if found is not None and (found.subject != subject or not _is_repeat(claim, found)):
+        raise Conflict(
+            Code.IDEMPOTENCY_MISMATCH,
+            "A different observation was submitted with this idempotency key; use another key.",
+        )
+    return None if found is None else found.id
+
+
+def _is_repeat(claim: Claim, stored: NewestClaim | Observation | None) -> bool:
+    """Return whether a stored claim has the same kind and content, so no write is needed."""
+    if stored is None or claim.kind is not stored.kind:
+        return False
+    return claim.payload.content_hash == stored.content_hash
+
+
+async def _is_hosted(tx: Tx, subject: Subject) -> bool:
+    if subject.entity_type is not EntityType.AGENT_SESSION:
+        return False
+    return await tx.sessions.head(subject.owner, SessionId(subject.key)) is not None
+
+
+def _answer(
+    known: KnownEntity,
+    claim: Claim,
+    observation: ObservationId,
+    action: Action,
+    odd: tuple[SchemaWarning, ...] | None = None,
+) -> WriteResult:
+    """Build the result of a claim; `odd` is None for a repeated claim."""
+    warnings = [*claim.payload.warnings, *(odd or ())]
+    if known.is_deleted and claim.kind in _ADDING:
+        warnings.append(deleted_warning())
+    submitted = SubmitResult(
+        entity_id=known.entity_id,
+        observation_id=observation,
+        observation_count=known.count,
+        action=action,
+        deduplicated=odd is None,
+        warnings=sort_warnings(claim.payload.entity_type, warnings),
+    )
+    return WriteResult(submitted, known.is_deleted)
+
+
+def _unreported(
+    merged: tuple[SchemaWarning, ...], own: tuple[SchemaWarning, ...]
+) -> tuple[SchemaWarning, ...]:
+    """Return the contradictions with other claims, without those inside the payload itself."""
+    # Without the field, because items have other numbers in the merged lists.
+    reported = {(each.code, *each.details.items()) for each in own}
+    return tuple(each for each in merged if (each.code, *each.details.items()) not in reported)
+
+
+def _redact(claim: Claim, scrubber: Scrubber) -> Claim:
+    """Return the claim with known secrets redacted, also in its key and origin."""
+    payload, mark = claim.payload, claim.idempotency_key
+    key, content = scrubber.clean(payload.key), scrubber.clean_json(payload.content)
+    source, mark = scrubber.clean(claim.source), None if mark is None else scrubber.clean(mark)
+    # The scrubber returns the same object if it found no secret, which is the usual case.
+    if content is not payload.content:
+        digest = hashlib.sha256(content).hexdigest()
+        payload = replace(
+            payload, fields=decode_exact(content), content=content, content_hash=digest
+        )
+    if key is not payload.key:
+        payload = replace(payload, key=key)
+    is_clean = payload is claim.payload and source is claim.source and mark is claim.idempotency_key
+    return (
+        claim if is_clean else replace(claim, payload=payload, source=source, idempotency_key=mark)
+    )
+
+
+class Observations(ObservationReader):
+    """Write and read observed history; every call is scoped to its owner."""
+
+    def __init__(
+        self, store: Store, journal: Journal, stamping: Stamping, rates: SubmissionRates
+    ) -> None:
+        super().__init__(store, Resolver())
         self._journal = journal
-        self._resolver = resolver
         self._stamping = stamping
+        self._rates = rates
 
-    async def write(self, owner: Owner, claim: Claim) -> WriteResult:
-        """Write a claim unless it is a repeat; it is durable on disk when this returns."""
+    async def submit(
+        self, owner: Owner, payload: Any, *, idempotency_key: str | None = None, source: str = ""
+    ) -> SubmitResult:
+        """Record an observation of a session."""
+        self._rates.count(owner)
+        accepted = await validate_off_loop(accept_payload, EntityType.AGENT_SESSION, payload)
+        claim = Claim(payload=accepted, source=source, idempotency_key=idempotency_key)
+        return (await self._write(owner, claim)).submitted
+
+    async def submit_entity(
+        self,
+        owner: Owner,
+        entity_type: str,
+        fields: Any,
+        *,
+        idempotency_key: str | None = None,
+        source: str = "",
+    ) -> SubmitResult:
+        """Record an observation of an entity that is not a session."""
+        self._rates.count(owner)
+        accepted = await validate_off_loop(accept_payload, require_sibling(entity_type), fields)
+        claim = Claim(payload=accepted, source=source, idempotency_key=idempotency_key)
+        return (await self._write(owner, claim)).submitted
+
+    async def correct(
+        self,
+        owner: Owner,
+        correction: Correction,
+        *,
+        idempotency_key: str | None = None,
+        source: str = "",
+    ) -> SubmitResult:
+        """Correct one field of a session's history; later submissions do not override it."""
+        self._rates.count(owner)
+        given = correction.session_id, correction.field, correction.value
+        accepted = await validate_off_loop(accept_correction, *given, reason=correction.reason)
+        claim = Claim(
+            payload=accepted,
+            kind=ObservationKind.CORRECTION,
+            source=source,
+            idempotency_key=idempotency_key,
+        )
+        return (await self._write(owner, claim)).submitted
+
+    async def delete(
+        self,
+        owner: Owner,
+        session_id: str,
+        *,
+        reason: str | None = None,
+        idempotency_key: str | None = None,
+        source: str = "",
+    ) -> Removal:
+        """Hide the history of a session; a hosted session and all claims are retained."""
+        self._rates.count(owner)
+        claim = Claim(
+            payload=accept_deletion(session_id, is_deleted=True, reason=reason),
+            kind=ObservationKind.DELETION,
+            source=source,
+            idempotency_key=idempotency_key,
+        )
+        return _removal(await self._write(owner, claim))
+
+    async def restore(
+        self,
+        owner: Owner,
+        session_id: str,
+        *,
+        reason: str | None = None,
+        idempotency_key: str | None = None,
+        source: str = "",
+    ) -> Removal:
+        """Restore the deleted history of a session."""
+        self._rates.count(owner)
+        claim = Claim(
+            payload=accept_deletion(session_id, is_deleted=False, reason=reason),
+            kind=ObservationKind.RESTORATION,
+            source=source,
+            idempotency_key=idempotency_key,
+        )
+        return _removal(await self._write(owner, claim))
+
+    async def import_(self, owner: Owner, claim: Claim) -> SubmitResult:
+        """Record an imported claim; it never overrides a submission."""
+        return (await self._write(owner, claim)).submitted
+
+    async def rebuild(self) -> RebuildReport:
+        """Recompute the stored snapshots of all owners and repair differences."""
+        return await rebuild_snapshots(self._store)
+
+    async def _write(self, owner: Owner, claim: Claim) -> WriteResult:
+        """Write a claim unless it is a repeat; it is durable on disk when this returns.
+
+        Writes the claim, its snapshot and its event in one transaction.
+        """
         claim = _redact(claim, self._stamping.scrubber())
-        subject = Subject(owner, claim.accepted.entity_type, claim.accepted.key)
+        subject = claim.payload.subject_of(owner)
 
         async def enter(entry: JournalTransaction, *, is_brief: bool = False) -> WriteResult | None:
             known = await entry.tx.observations.entity(subject)
@@ -168,8 +335,8 @@ class ObservationWriter:
         try:
             written = None
             # A correction resolves the whole entity, and its journal may be long.
-            is_long = claim.origin.kind is ObservationKind.CORRECTION
-            is_long = is_long or len(claim.accepted.content) > BRIEF_MOST
+            is_long = claim.kind is ObservationKind.CORRECTION
+            is_long = is_long or len(claim.payload.content) > BRIEF_MOST
             if not is_long:
                 written = await self._journal.enter(partial(enter, is_brief=True), is_brief=True)
             return written or cast("WriteResult", await self._journal.enter(enter))
@@ -190,34 +357,33 @@ class ObservationWriter:
         if known is not None and earlier is not None:
             return _answer(known, claim, earlier, Action.MATCHED)
         is_known = known is not None or await _is_hosted(tx, subject)
-        if claim.origin.kind not in _CREATING and not is_known:
+        if claim.kind not in _CREATING and not is_known:
             raise entity_not_found()
         # Never before the last claim, because the wall clock may go backwards.
         now_ms = max(milliseconds(entry.now()), known.known_ms if known else 0)
         if known is None:
             known = await tx.observations.add(subject, now_ms)
+        known, observation, odd = await self._append(tx, known, claim, now_ms)
+        if known.session_key is not None:
+            writer = await entry.open(subject.owner, SessionId(subject.key))
+            writer.add_event(SessionObserved(target=observation.id))
         action = Action.MATCHED if is_known else Action.CREATED
-        return await self._append(entry, known, claim, (now_ms, action))
+        return _answer(known, claim, observation.id, action, odd)
 
     async def _append(
-        self, entry: JournalTransaction, known: KnownEntity, claim: Claim, step: tuple[int, Action]
-    ) -> WriteResult:
-        """Append a claim to an entity and save the snapshot computed from all its claims."""
-        tx, subject, (now_ms, action) = entry.tx, known.subject, step
+        self, tx: Tx, known: KnownEntity, claim: Claim, now_ms: int
+    ) -> tuple[KnownEntity, Observation, tuple[SchemaWarning, ...]]:
+        """Append a claim to an entity and save the snapshot computed from all its claims.
+
+        Returns the entity, the claim, and warnings about contradictions with other claims.
+        """
         merged = before = await self._resolver.merged(tx, known)
-        payload = claim.accepted
+        subject, payload = known.subject, claim.payload
         odd: tuple[SchemaWarning, ...] = ()
         if subject.entity_type is not EntityType.AGENT_SESSION:
             earlier = merged.fold.entity().snapshot
             odd = change_warnings(subject.entity_type, earlier, payload.fields, now_ms=now_ms)
-        observation = build_observation(
-            subject.owner,
-            payload,
-            claim.origin,
-            ordinal=known.count + 1,
-            created_ms=now_ms,
-            observed_at=claim.observed_at,
-        )
+        observation = build_observation(subject, claim, ordinal=known.count + 1, created_ms=now_ms)
         known = await tx.observations.append(known, observation, payload.content)
         if merged.fold.follows(observation):
             merged.fold.add(observation)
@@ -236,225 +402,15 @@ class ObservationWriter:
         )
         self._resolver.folds.put(known.entity_id, kept)
         entity = after.entity
-        if claim.origin.kind is ObservationKind.CORRECTION:
-            entity = await self._resolver.entity(tx, FoundEntity(subject, known, known.session_key))
-        odd += _unreported(entity.warnings, payload.warnings)
-        if known.session_key is not None:
-            writer = await entry.open(subject.owner, SessionId(subject.key))
-            writer.add_event(SessionObserved(target=observation.id))
-        return _answer(known, claim, observation.id, action, odd)
+        if claim.kind is ObservationKind.CORRECTION:
+            entity = await self._resolver.entity(tx, known)
+        return known, observation, odd + _unreported(entity.warnings, payload.warnings)
 
 
-async def _earlier(
-    tx: Tx, subject: Subject, known: KnownEntity | None, claim: Claim
-) -> ObservationId | None:
-    """Return the id of an identical earlier claim: by idempotency key, or else the newest claim.
-
-    Raises `Conflict` if the idempotency key was used for a different claim.
-    """
-    payload, origin = claim.accepted, claim.origin
-    if origin.idempotency_key is None:
-        if known is None or not _is_repeat(payload, origin.kind, known.newest):
-            return None
-        return observation_id(subject, known.count, payload.content_hash)
-    found = await tx.observations.keyed(subject.owner, origin.idempotency_key)
-    if found is not None and (
-        found.subject != subject or not _is_repeat(payload, origin.kind, found)
-    ):
-        raise Conflict(
-            Code.IDEMPOTENCY_MISMATCH,
-            "A different observation was submitted with this idempotency key; use another key.",
-        )
-    return None if found is None else found.id
-
-
-def _is_repeat(
-    payload: ValidPayload, kind: ObservationKind, stored: NewestClaim | Observation | None
-) -> bool:
-    """Return whether a stored claim has the same kind and content, so no write is needed."""
-    return stored is not None and (payload.content_hash, kind) == (
-        stored.content_hash,
-        stored.kind,
+def _removal(written: WriteResult) -> Removal:
+    return Removal(
+        entity_id=written.submitted.entity_id,
+        observation_id=written.submitted.observation_id,
+        deleted=written.is_deleted,
+        deduplicated=written.submitted.deduplicated,
     )
-
-
-async def _is_hosted(tx: Tx, subject: Subject) -> bool:
-    if subject.entity_type is not EntityType.AGENT_SESSION:
-        return False
-    return await tx.sessions.head(subject.owner, SessionId(subject.key)) is not None
-
-
-def _answer(
-    known: KnownEntity,
-    claim: Claim,
-    observation: ObservationId,
-    action: Action,
-    odd: tuple[SchemaWarning, ...] | None = None,
-) -> WriteResult:
-    """Build the result of a claim; `odd` is None for a repeated claim."""
-    warnings = [*claim.accepted.warnings, *(odd or ())]
-    if known.is_deleted and claim.origin.kind in _ADDING:
-        warnings.append(deleted_warning())
-    submitted = SubmitResult(
-        entity_id=known.entity_id,
-        observation_id=observation,
-        observation_count=known.count,
-        action=action,
-        deduplicated=odd is None,
-        warnings=sort_warnings(claim.accepted.entity_type, warnings),
-    )
-    return WriteResult(submitted, known.is_deleted)
-
-
-def _unreported(
-    merged: tuple[SchemaWarning, ...], own: tuple[SchemaWarning, ...]
-) -> tuple[SchemaWarning, ...]:
-    """Return the contradictions with other claims, without those inside the payload itself."""
-    # Without the field, because items have other numbers in the merged lists.
-    reported = {(each.code, *each.details.items()) for each in own}
-    return tuple(each for each in merged if (each.code, *each.details.items()) not in reported)
-
-
-def _redact(claim: Claim, scrubber: Scrubber) -> Claim:
-    """Return the claim with known secrets redacted, also in its key and origin."""
-    payload, origin = claim.accepted, claim.origin
-    key, content = scrubber.clean(payload.key), scrubber.clean_json(payload.content)
-    source, mark = scrubber.clean(origin.source), origin.idempotency_key
-    mark = None if mark is None else scrubber.clean(mark)
-    # The scrubber returns the same object if it found no secret, which is the usual case.
-    if key is not payload.key:
-        payload = replace(payload, key=key)
-    if content is not payload.content:
-        digest = hashlib.sha256(content).hexdigest()
-        payload = replace(
-            payload, fields=decode_exact(content), content=content, content_hash=digest
-        )
-    if source is not origin.source or mark is not origin.idempotency_key:
-        origin = replace(origin, source=source, idempotency_key=mark)
-    if payload is claim.accepted and origin is claim.origin:
-        return claim
-    return replace(claim, accepted=payload, origin=origin)
-
-
-class Observations(ObservationReader):
-    """Write and read observed history; every call is scoped to its owner."""
-
-    def __init__(
-        self, store: Store, journal: Journal, stamping: Stamping, rates: SubmissionRates
-    ) -> None:
-        super().__init__(store, Resolver())
-        self._writer = ObservationWriter(journal, self._resolver, stamping)
-        self._rates = rates
-
-    async def submit(
-        self, owner: Owner, payload: Any, *, idempotency_key: str | None = None, source: str = ""
-    ) -> SubmitResult:
-        """Record an observation of a session."""
-        self._rates.count(owner)
-        accepted = await validate_off_loop(accept_payload, EntityType.AGENT_SESSION, payload)
-        return await self._write(owner, accepted, source=source, idempotency_key=idempotency_key)
-
-    async def submit_entity(
-        self,
-        owner: Owner,
-        entity_type: str,
-        fields: Any,
-        *,
-        idempotency_key: str | None = None,
-        source: str = "",
-    ) -> SubmitResult:
-        """Record an observation of an entity that is not a session."""
-        self._rates.count(owner)
-        accepted = await validate_off_loop(accept_payload, require_sibling(entity_type), fields)
-        return await self._write(owner, accepted, source=source, idempotency_key=idempotency_key)
-
-    async def correct(
-        self,
-        owner: Owner,
-        correction: Correction,
-        *,
-        idempotency_key: str | None = None,
-        source: str = "",
-    ) -> SubmitResult:
-        """Correct one field of a session's history; later submissions do not override it."""
-        self._rates.count(owner)
-        given = correction.session_id, correction.field, correction.value
-        accepted = await validate_off_loop(accept_correction, *given, reason=correction.reason)
-        return await self._write(
-            owner,
-            accepted,
-            kind=ObservationKind.CORRECTION,
-            source=source,
-            idempotency_key=idempotency_key,
-        )
-
-    async def delete(
-        self,
-        owner: Owner,
-        session_id: str,
-        *,
-        reason: str | None = None,
-        idempotency_key: str | None = None,
-        source: str = "",
-    ) -> Removal:
-        """Hide the history of a session; a hosted session and all claims are retained."""
-        accepting = partial(accept_deletion, session_id, is_deleted=True, reason=reason)
-        return await self._remove(owner, accepting, source=source, idempotency_key=idempotency_key)
-
-    async def restore(
-        self,
-        owner: Owner,
-        session_id: str,
-        *,
-        reason: str | None = None,
-        idempotency_key: str | None = None,
-        source: str = "",
-    ) -> Removal:
-        """Restore the deleted history of a session."""
-        accepting = partial(accept_deletion, session_id, is_deleted=False, reason=reason)
-        return await self._remove(owner, accepting, source=source, idempotency_key=idempotency_key)
-
-    async def import_(
-        self, owner: Owner, entity_type: EntityType, payload: Any, mark: ImportMark
-    ) -> SubmitResult:
-        """Record an imported claim at the time it was observed; it never overrides a submission."""
-        accepted = await validate_off_loop(accept_payload, entity_type, payload)
-        return await self._write(
-            owner,
-            accepted,
-            kind=ObservationKind.IMPORT,
-            source=mark.source,
-            idempotency_key=mark.idempotency_key,
-            observed_at=mark.observed_at,
-        )
-
-    async def rebuild(self) -> RebuildReport:
-        """Recompute the stored snapshots of all owners and repair differences."""
-        return await rebuild_snapshots(self._store)
-
-    async def _write(
-        self,
-        owner: Owner,
-        accepted: ValidPayload,
-        *,
-        observed_at: datetime | None = None,
-        **origin: Any,
-    ) -> SubmitResult:
-        claim = Claim(accepted=accepted, origin=ClaimOrigin(**origin), observed_at=observed_at)
-        return (await self._writer.write(owner, claim)).submitted
-
-    async def _remove(
-        self, owner: Owner, accepting: Callable[[], ValidPayload], **origin: Any
-    ) -> Removal:
-        self._rates.count(owner)
-        accepted = accepting()
-        is_deleted = accepted.fields[DELETED]
-        kind = ObservationKind.DELETION if is_deleted else ObservationKind.RESTORATION
-        claim = Claim(accepted=accepted, origin=ClaimOrigin(kind=kind, **origin))
-        written = await self._writer.write(owner, claim)
-        return Removal(
-            entity_id=written.submitted.entity_id,
-            observation_id=written.submitted.observation_id,
-            deleted=written.is_deleted,
-            deduplicated=written.submitted.deduplicated,
-        )

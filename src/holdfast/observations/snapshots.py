@@ -162,43 +162,34 @@ def _weight(cached: CachedFold | CachedEntity) -> int:
 _ALL: Final = 1 << 31
 
 
-class FoundEntity(NamedTuple):
-    """A resolved reference: the subject, its stored claims and its hosted session, if any."""
-
-    subject: Subject
-    known: KnownEntity | None
-    session_key: SessionKey | None
-
-    @property
-    def is_deleted(self) -> bool:
-        """Return whether the history was deleted."""
-        return self.known is not None and self.known.is_deleted
+def hosted_entity(owner: Owner, session_id: SessionId, key: SessionKey) -> KnownEntity:
+    """Return the entity of a hosted session without claims."""
+    subject = Subject(owner, EntityType.AGENT_SESSION, session_id)
+    return KnownEntity(entity_id=subject.entity_id, subject=subject, session_key=key)
 
 
-async def find(tx: Tx, owner: Owner, session_id: str) -> FoundEntity:
+async def find(tx: Tx, owner: Owner, session_id: str) -> KnownEntity:
     """Return an owner's observed or hosted session, or raise `NotFound`."""
     require_encodable(session_id, field="session_id")
-    subject = Subject(owner, EntityType.AGENT_SESSION, session_id)
-    known = await tx.observations.entity(subject)
+    known = await tx.observations.entity(Subject(owner, EntityType.AGENT_SESSION, session_id))
     if known is not None:
-        return FoundEntity(subject, known, known.session_key)
+        return known
     head = await tx.sessions.head(owner, SessionId(session_id))
     if head is None:
         raise entity_not_found()
-    return FoundEntity(subject, None, head.key)
+    return hosted_entity(owner, head.session_id, head.key)
 
 
-async def found_in_list(tx: Tx, owner: Owner, listed: ListedEntity) -> FoundEntity:
+async def found_in_list(tx: Tx, owner: Owner, listed: ListedEntity) -> KnownEntity:
     """Return the entity of a listing row."""
     if listed.key is not None:
         known = await tx.observations.by_key(listed.key)
         if known is not None:
-            return FoundEntity(known.subject, known, known.session_key)
+            return known
     head = None if listed.session_key is None else await tx.sessions.head_by_key(listed.session_key)
     if head is None:
         raise entity_not_found()
-    subject = Subject(owner, EntityType.AGENT_SESSION, head.session_id)
-    return FoundEntity(subject, None, head.key)
+    return hosted_entity(owner, head.session_id, head.key)
 
 
 class Resolver:
@@ -208,14 +199,14 @@ class Resolver:
         self.folds = SizedCache[CachedFold]()
         self._hosted = SizedCache[CachedEntity]()
 
-    async def entity(self, tx: Tx, found: FoundEntity) -> Entity:
+    async def entity(self, tx: Tx, known: KnownEntity) -> Entity:
         """Return the current state of an entity."""
-        if found.session_key is not None or found.known is None:
-            return await self._with_journal(tx, found)
-        body = await tx.projections.body(found.known)
+        if known.session_key is not None:
+            return await self._with_journal(tx, known, known.session_key)
+        body = await tx.projections.body(known)
         if body is not None:
             return decode_entity(body)
-        merged = await self.merged(tx, found.known)
+        merged = await self.merged(tx, known)
         entity = merged.fold.entity()
         size = len(encode_entity(entity))
         self.folds.put(entity.entity_id, replace(merged, size=size))
@@ -228,31 +219,29 @@ class Resolver:
         before = before or CachedFold(fold=Fold(known.subject), projection=nothing, size=0)
         return await continue_fold(tx, known, before)
 
-    async def _with_journal(self, tx: Tx, found: FoundEntity) -> Entity:
-        key = found.session_key
-        head = None if key is None else await tx.sessions.head_by_key(key)
+    async def _with_journal(self, tx: Tx, known: KnownEntity, key: SessionKey) -> Entity:
+        head = await tx.sessions.head_by_key(key)
         if head is None:
             raise entity_not_found()
-        entity_id = found.subject.entity_id
-        source = (head.chain, head.updated_at, head.inherited, _newest(found.known))
-        kept = self._hosted.look(entity_id)
+        source = (head.chain, head.updated_at, head.inherited, _newest(known))
+        kept = self._hosted.look(known.entity_id)
         if kept is None or kept.source != source:
-            entity = await as_of(tx, found, await claims_of(tx, found), EVERYTHING)
+            entity = await as_of(tx, known, await claims_of(tx, known), EVERYTHING)
             kept = CachedEntity(entity, source, len(encode_entity(entity)))
-            self._hosted.put(entity_id, kept)
+            self._hosted.put(known.entity_id, kept)
         return kept.entity
 
 
-async def as_of(tx: Tx, found: FoundEntity, claims: Sequence[Observation], horizon: AsOf) -> Entity:
+async def as_of(tx: Tx, known: KnownEntity, claims: Sequence[Observation], horizon: AsOf) -> Entity:
     """Return an entity within a horizon; `claims` must hold all claims about it."""
-    key = found.session_key
+    key = known.session_key
     journal = None if key is None else await _journal(tx, key)
-    return resolve(found.subject, claims, journal=journal, horizon=horizon)
+    return resolve(known.subject, claims, journal=journal, horizon=horizon)
 
 
-async def claims_of(tx: Tx, found: FoundEntity) -> list[Observation]:
+async def claims_of(tx: Tx, known: KnownEntity) -> list[Observation]:
     """Return every claim about an entity in log order."""
-    return [] if found.known is None else await tx.observations.since(found.known, 1)
+    return await tx.observations.since(known, 1) if known.count else []
 
 
 async def continue_fold(tx: Tx, known: KnownEntity, before: CachedFold) -> CachedFold:
@@ -279,8 +268,8 @@ def mark_of(observation: Observation) -> Mark:
     return observation.content_hash, observation.created_ms
 
 
-def _newest(known: KnownEntity | None) -> Mark | None:
-    newest = None if known is None else known.newest
+def _newest(known: KnownEntity) -> Mark | None:
+    newest = known.newest
     return None if newest is None else (newest.content_hash, newest.created_ms)
 
 

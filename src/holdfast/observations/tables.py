@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from holdfast.domain.canonical_json import decode_exact
 from holdfast.domain.ids import Owner
 from holdfast.observations import rows as sql
+from holdfast.observations.as_of import ALWAYS, TimeWindow
 from holdfast.observations.listing_tables import EntityListings, Timelines
 from holdfast.observations.model import Observation, ObservationKind, Subject, observation_id
 from holdfast.observations.projections import KnownEntity, NewestClaim, Projection
@@ -132,8 +133,7 @@ class ObservationTables:
     async def proven(self, key: int) -> KnownEntity:
         (row,) = await self._db.fetch(locked(self._db, sql.BY_KEY, "e"), {"key": key})
         known = sql.proven_of(row)
-        rows = await self._db.fetch(sql.COUNTED, {"entity_key": known.key})
-        count, first_ms, last_ms, known_ms = rows[0]
+        count, first_ms, last_ms, known_ms = await self._counted(known, ALWAYS)
         # An entity is created with its first claim, so it has at least one.
         if not count:
             raise corrupt(f"the observations of {known.entity_id}")
@@ -148,15 +148,11 @@ class ObservationTables:
 
     async def add(self, subject: Subject, at_ms: int) -> KnownEntity:
         known = KnownEntity(
-            key=0,
             entity_id=subject.entity_id,
             subject=subject,
-            session_key=None,
-            count=0,
             first_ms=at_ms,
             last_ms=at_ms,
             known_ms=at_ms,
-            is_deleted=False,
         )
         rows = await self._db.fetch(sql.ADD, sql.columns_of(known, sql.NOTHING_COMPUTED))
         key, session_key = rows[0]
@@ -199,14 +195,27 @@ class ObservationTables:
             raise corrupt(f"the observations of {known.entity_id}")
         return [_observation(row, known) for row in rows]
 
+    async def count(self, known: KnownEntity, window: TimeWindow) -> int:
+        return known.count if window == ALWAYS else int((await self._counted(known, window))[0])
+
+    async def _counted(self, known: KnownEntity, window: TimeWindow) -> Row:
+        asked = {"entity_key": known.key, **_bounds(window)}
+        return (await self._db.fetch(sql.COUNTED, asked))[0]
+
     async def newest(
-        self, known: KnownEntity, *, before: tuple[int, int] | None, limit: int
+        self,
+        known: KnownEntity,
+        *,
+        limit: int,
+        before: tuple[int, int] | None = None,
+        window: TimeWindow = ALWAYS,
     ) -> tuple[list[Observation], tuple[int, int] | None]:
         observed_ms, ordinal = before or _LAST
         asked = {
             "entity_key": known.key,
             "observed_ms": observed_ms,
             "ordinal": ordinal,
+            **_bounds(window),
             "limit": limit + 1,
             "bytes": PAGE_BYTES,
         }
@@ -215,6 +224,11 @@ class ObservationTables:
         fitting = [row for row in rows[:limit] if row[-1] is not None]
         last = (fitting[-1][4], fitting[-1][0]) if len(fitting) < len(rows) else None
         return list(sound(fitting, lambda row: _observation(row, known))), last
+
+
+def _bounds(window: TimeWindow) -> dict[str, int]:
+    start, end = window.start, window.end
+    return {"start": -_LAST[0] if start is None else start, "end": _LAST[0] if end is None else end}
 
 
 def _first(rows: Sequence[Row]) -> KnownEntity | None:
