@@ -18,7 +18,6 @@ from holdfast.observations.timeline import (
     events_of,
     happens_alike,
     references,
-    timeline,
 )
 from tests.marks import demands, each_case
 from tests.observations.claims import (
@@ -128,7 +127,7 @@ def test_moments_that_are_equal_start_go_on_and_end() -> None:
     checkpoints = [{"name": name, "timestamp": when} for name in ("b", "a")]
     entity = resolved(a_claim(checkpoints=checkpoints, ended_at=when))
 
-    events = timeline(reversed(events_of(entity)))
+    events = events_of(entity)
 
     assert [event.event_type for event in events] == [
         "SessionStarted",
@@ -151,11 +150,7 @@ def test_a_session_is_told_under_every_entity_its_outcomes_name() -> None:
     ]
     entity = resolved(a_claim(outcomes=outcomes))
 
-    (event,) = events_of(entity, related_to=("FU-061",))
-
     assert references(entity) == ("FU-061", "v0.2.3")
-    assert event.related_to == ("FU-061",)
-    assert event.id == events_of(entity)[0].id
 
 
 @each_case(
@@ -249,30 +244,6 @@ def test_every_type_has_events() -> None:
     assert set(_EVENTS) == set(EntityType)
 
 
-def test_a_timeline_is_the_union_with_one_row_to_an_event() -> None:
-    session = resolved(a_claim(**COMPLETE))
-    unit = a_sibling(EntityType.FEATURE_UNIT, dict(FEATURE_UNIT))
-
-    found = timeline(
-        [
-            *events_of(unit),
-            *events_of(session, related_to=("FU-061",)),
-            *events_of(session),
-            *events_of(session, related_to=("FU-061", "v1.0.0")),
-        ]
-    )
-
-    assert [event.event_type for event in found] == [
-        "SessionStarted",
-        "CheckpointReached",
-        "CheckpointReached",
-        "SessionEnded",
-        "StatusChanged",
-    ]
-    assert [event.related_to for event in found] == [("FU-061", "v1.0.0")] * 4 + [None]
-    assert timeline([*events_of(session), *events_of(session)]) == events_of(session)
-
-
 @each_case(
     ("start", "end", "names"),
     [
@@ -288,9 +259,9 @@ def test_a_timeline_is_the_union_with_one_row_to_an_event() -> None:
 def test_a_stretch_of_time_includes_both_ends(
     start: str | None, end: str | None, names: int
 ) -> None:
-    events = events_of(resolved(a_claim(**COMPLETE)))
+    entity = resolved(a_claim(**COMPLETE))
 
-    assert len(timeline(events, window=parse_window(start, end))) == names
+    assert len(events_of(entity, window=parse_window(start, end))) == names
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,6 @@ def test_all_tables_are_strict_and_all_of_them_ours(connection: Connection) -> N
         "marks",
         "media",
         "media_uses",
-        "mentioned_timeline",
         "mentions",
         "messages",
         "migrations",
@@ -215,8 +214,6 @@ def test_references_are_declared_where_rows_belong_together(connection: Connecti
         ("timeline", "entity_key", "entities", "NO ACTION"),
         ("mentions", "entity_key", "entities", "NO ACTION"),
         ("mentions", "name_key", "names", "NO ACTION"),
-        ("mentioned_timeline", "entity_key", "entities", "NO ACTION"),
-        ("mentioned_timeline", "name_key", "names", "NO ACTION"),
     }
 
 

@@ -1,6 +1,6 @@
 """SQL listings of entities and timelines."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -20,23 +20,20 @@ from holdfast.observations.queries import (
 )
 from holdfast.observations.rows import (
     COUNT_EVENTS,
-    COUNT_MENTIONED,
     EVENTS,
-    HOSTED_APART,
+    HOSTED_NAMING,
     MENTIONED,
-    MENTIONED_BY,
     NAME_KEY,
     SELECTED,
-    SEVERAL_APART,
     TYPES,
-    WIDE_APART,
     Place,
     event_of,
     kept_place,
     known_of,
+    place_columns,
 )
 from holdfast.observations.timeline import TimelineEvent
-from holdfast.store.database import Database, Parameters, Row, sound
+from holdfast.store.database import Database, Row, sound
 
 _CLAIMED: Final = {
     EntityOrder.STARTED_AT: "e.started_ms",
@@ -292,7 +289,7 @@ def _hosted(row: Row) -> HostedSession:
 
 
 class Timelines:
-    """Timeline events by entity and by mentioned id."""
+    """Timeline events of entities and of those that mention an id."""
 
     _db: Database
 
@@ -300,61 +297,54 @@ class Timelines:
         rows = await self._db.fetch(NAME_KEY, {"owner": owner, "name": name})
         return rows[0][0] if rows else None
 
-    async def apart(self, owner: Owner, name_keys: Sequence[int]) -> list[KnownEntity]:
-        rows: list[Row] = []
-        for name_key in name_keys:
-            asked = {"owner": owner, "name_key": name_key}
-            rows += await self._db.fetch(HOSTED_APART, asked)
-            rows += await self._db.fetch(WIDE_APART, {"name_key": name_key})
-        if len(name_keys) > 1:
-            rows += await self._db.fetch(SEVERAL_APART, {"name_keys": _json_list(name_keys)})
-        return list({known.key: known for known in sound(rows, known_of)}.values())
+    async def hosted_naming(self, owner: Owner, name_keys: Collection[int]) -> list[KnownEntity]:
+        asked = {"owner": owner, "name_keys": _json_list(name_keys)}
+        return list(sound(await self._db.fetch(HOSTED_NAMING, asked), known_of))
 
-    async def mentioned_by(self, key: int, name_keys: Sequence[int]) -> list[int]:
-        asked = {"key": key, "name_keys": _json_list(name_keys)}
-        return [row[0] for row in await self._db.fetch(MENTIONED_BY, asked)]
+    async def mentioned(
+        self, keys: Collection[int], name_keys: Collection[int]
+    ) -> dict[int, list[int]]:
+        asked = {"keys": _json_list(keys), "name_keys": _json_list(name_keys)}
+        found: dict[int, list[int]] = {}
+        for key, name_key in await self._db.fetch(MENTIONED, asked):
+            found.setdefault(key, []).append(name_key)
+        return found
 
-    async def events(self, key: int, event_filter: EventFilter) -> list[TimelineEvent]:
-        return await self._sound(EVENTS, {"key": key}, event_filter)
-
-    async def count_events(self, key: int, event_filter: EventFilter) -> int:
-        conditions, asked = _conditions(event_filter)
-        rows = await self._db.fetch(
-            COUNT_EVENTS.format(conditions=conditions), {**asked, "key": key}
-        )
-        return int(rows[0][0])
-
-    async def mentioned(self, name_key: int, event_filter: EventFilter) -> list[TimelineEvent]:
-        return await self._sound(MENTIONED, {"name_key": name_key}, event_filter)
-
-    async def _sound(
-        self, sql: str, whose: Parameters, event_filter: EventFilter
-    ) -> list[TimelineEvent]:
-        """Return undamaged events; reads further rows to replace damaged ones."""
-        found: list[TimelineEvent] = []
+    async def events(self, event_filter: EventFilter) -> list[tuple[int, TimelineEvent]]:
+        """Return undamaged events with their entities; reads on to replace damaged ones."""
+        found: list[tuple[int, TimelineEvent]] = []
         after = None if event_filter.after is None else kept_place(event_filter.after)
         while left := event_filter.limit - len(found):
             conditions, asked = _conditions(event_filter, after)
-            parameters = {**asked, **whose, "limit": left}
-            rows = await self._db.fetch(sql.format(conditions=conditions), parameters)
-            found += sound(rows, lambda row: event_of(row[:-1], f"an event of entity {row[-1]}"))
+            rows = await self._db.fetch(
+                EVENTS.format(conditions=conditions), {**asked, "limit": left}
+            )
+            found += sound(rows, _event_of)
             if len(rows) < left:
                 break
             after = rows[-1][:3]
         return found
 
-    async def count_mentioned(self, name_key: int, event_filter: EventFilter) -> int:
+    async def count_events(self, event_filter: EventFilter) -> int:
         conditions, asked = _conditions(event_filter)
-        sql = COUNT_MENTIONED.format(conditions=conditions)
-        rows = await self._db.fetch(sql, {**asked, "name_key": name_key})
-        return int(rows[0][0])
+        return int((await self._db.fetch(COUNT_EVENTS.format(conditions=conditions), asked))[0][0])
+
+
+def _event_of(row: Row) -> tuple[int, TimelineEvent]:
+    *columns, key = row
+    return key, event_of(tuple(columns), f"an event of entity {key}")
 
 
 def _conditions(
     event_filter: EventFilter, after: Place | None = None
 ) -> tuple[str, dict[str, Any]]:
     """Return the SQL conditions of a filter; names are constants and values are bound."""
-    conditions, asked = ["TRUE"], dict[str, Any]()
+    conditions = ["TRUE"]
+    asked: dict[str, Any] = {
+        "keys": _json_list(event_filter.keys),
+        "name_keys": _json_list(event_filter.name_keys),
+        "apart": _json_list(event_filter.apart),
+    }
     if event_filter.window.start is not None:
         conditions.append("t.ms >= :start")
         asked["start"] = event_filter.window.start
@@ -363,15 +353,12 @@ def _conditions(
         asked["end"] = event_filter.window.end
     if after is not None:
         conditions.append("(t.ms, t.rank, t.id) > (:ms, :rank, :id)")
-        asked |= dict(zip(("ms", "rank", "id"), after, strict=True))
+        asked |= place_columns(after)
     if event_filter.types:
         conditions.append("t.type IN (SELECT value FROM json_each(:types))")
         asked["types"] = _json_list([TYPES[each] for each in event_filter.types])
-    if event_filter.apart:
-        conditions.append("t.entity_key NOT IN (SELECT value FROM json_each(:apart))")
-        asked["apart"] = _json_list(event_filter.apart)
     return " AND ".join(conditions), asked
 
 
-def _json_list(numbers: Sequence[int]) -> str:
-    return msgspec.json.encode(numbers).decode()
+def _json_list(numbers: Collection[int]) -> str:
+    return msgspec.json.encode(list(numbers)).decode()

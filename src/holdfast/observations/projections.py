@@ -34,6 +34,11 @@ class KnownEntity(Struct, frozen=True, kw_only=True):
     is_deleted: bool = False
     newest: NewestClaim | None = None
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """Return the texts by which others mention it."""
+        return self.entity_id, self.subject.key
+
 
 class Fact(Struct, frozen=True, gc=False):
     """A value by which entities are sorted, its priority, and the time of its claim."""
@@ -55,11 +60,15 @@ class Projection(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class EventFilter(Struct, frozen=True, kw_only=True):
-    """Filter for the events of one timeline, with a position to start after."""
+    """Filter for the events of a timeline, with a position to start after.
 
+    `keys` are entities, `name_keys` ids that others mention, `apart` entities to leave out.
+    """
+
+    keys: tuple[int, ...] = ()
+    name_keys: tuple[int, ...] = ()
+    apart: tuple[int, ...] = ()
     window: TimeWindow
     types: tuple[EventType, ...] = ()
     after: EventPlace | None = None
     limit: int
-    # Entities whose events are queried separately.
-    apart: tuple[int, ...] = ()

@@ -1,7 +1,7 @@
 """Reads observed history: one entity, lists of entities, and timelines."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -70,7 +70,7 @@ from holdfast.observations.snapshots import (
     found_in_list,
     hosted_entity,
 )
-from holdfast.observations.timeline import TimelineEvent, events_of, references, timeline
+from holdfast.observations.timeline import TimelineEvent, events_of, references
 from holdfast.ports.store import Store, Tx
 
 log = logging.getLogger(__name__)
@@ -110,16 +110,6 @@ class EntityPageBuilder:
             self.last, self._size = listed, size
 
 
-class _Sources(Struct, frozen=True):
-    """The sources of a timeline: indexed names, and entities that are read separately.
-
-    Each separate entity comes with the names that it mentions.
-    """
-
-    names: Mapping[int, str]
-    apart: Sequence[tuple[KnownEntity, tuple[str, ...]]]
-
-
 class ObservationTimelines:
     """Timeline queries, scoped to the owner."""
 
@@ -148,8 +138,7 @@ class ObservationTimelines:
         )
 
         async def look(tx: Tx) -> TimelinePage:
-            sources = await _sources(tx, owner, entity_id)
-            events, total = await self._read_events(tx, sources, event_filter)
+            events, total = await self._read_events(tx, owner, entity_id, event_filter)
             part = take_page(events[: wanted.limit], _size)
             last = part[-1] if len(part) < len(events) else None
             return TimelinePage(events=part, total=total, next_cursor=encode_event(last, marks))
@@ -157,65 +146,50 @@ class ObservationTimelines:
         return await self._store.read(look)
 
     async def _read_events(
-        self, tx: Tx, sources: _Sources, event_filter: EventFilter
+        self, tx: Tx, owner: Owner, entity_id: str, event_filter: EventFilter
     ) -> tuple[Sequence[TimelineEvent], int]:
         """Return one page of events after the cursor, and the total count."""
-        found: list[TimelineEvent] = []
-        total = 0
-        whole = replace(event_filter, after=None)
-        for asked, names in sources.apart:
-            if asked.session_key is None:
-                events = await tx.projections.events(asked.key, event_filter)
-                total += await tx.projections.count_events(asked.key, whole)
-            else:
-                every = await self._computed(tx, asked, event_filter)
-                events = [
-                    each
-                    for each in every
-                    if not event_filter.after or each.place > event_filter.after
-                ]
-                total += len(every)
-            found += _named(events, names)
-        keys = [asked.key for asked, _ in sources.apart if asked.count]
-        for name_key, name in sources.names.items():
-            others = replace(event_filter, apart=tuple(keys))
-            found += _named(await tx.projections.mentioned(name_key, others), (name,))
-            total += await tx.projections.count_mentioned(name_key, replace(others, after=None))
-        return timeline(found)[: event_filter.limit], total
+        own = await _meant(tx, owner, entity_id)
+        names: dict[int, str] = {}
+        for text in sorted({entity_id, *(text for each in own for text in each.names)}):
+            name_key = await tx.projections.name_key(owner, text)
+            if name_key is not None:
+                names[name_key] = text
+        naming = await tx.projections.hosted_naming(owner, names) if names else []
+        # The events of hosted sessions follow from their journals, and are not stored.
+        hosted = {each.entity_id: each for each in (*own, *naming) if each.session_key is not None}
+        stored = replace(
+            event_filter,
+            keys=tuple(each.key for each in own if each.session_key is None),
+            name_keys=tuple(names),
+            apart=tuple(each.key for each in hosted.values()),
+        )
+        found = await tx.projections.events(stored)
+        total = await tx.projections.count_events(stored)
+        for known in hosted.values():
+            every = await self._computed(tx, known, event_filter)
+            total += len(every)
+            after = event_filter.after
+            found += [(known.key, each) for each in every if not after or each.place > after]
+        found = sorted(found, key=lambda each: each[1].place)[: event_filter.limit]
+        mentioned = await tx.projections.mentioned({key for key, _ in found}, names)
+        related = {key: tuple(names[each] for each in of_it) for key, of_it in mentioned.items()}
+        events = [
+            replace(event, related_to=related[key]) if key in related else event
+            for key, event in found
+        ]
+        return events, total
 
     async def _computed(
-        self, tx: Tx, asked: KnownEntity, event_filter: EventFilter
+        self, tx: Tx, known: KnownEntity, event_filter: EventFilter
     ) -> tuple[TimelineEvent, ...]:
-        """Return computed events of an entity; none if it is damaged."""
+        """Return the events of a hosted session; none if it is damaged."""
         try:
-            entity = await self._resolver.entity(tx, asked)
+            entity = await self._resolver.entity(tx, known)
         except Internal as error:
             log.error("%s", error.message)
             return ()
-        return timeline(
-            events_of(entity), window=event_filter.window, event_types=event_filter.types
-        )
-
-
-async def _sources(tx: Tx, owner: Owner, entity_id: str) -> _Sources:
-    """Return the sources of the timeline of an id."""
-    own = await _meant(tx, owner, entity_id)
-    texts = {entity_id}
-    for known in own:
-        texts |= {known.entity_id, known.subject.key}
-    names = {}
-    for text in sorted(texts):
-        name_key = await tx.projections.name_key(owner, text)
-        if name_key is not None:
-            names[name_key] = text
-    apart = {known.entity_id: known for known in own}
-    for known in await tx.projections.apart(owner, list(names)) if names else ():
-        apart.setdefault(known.entity_id, known)
-    named_entities = []
-    for known in apart.values():
-        named = await tx.projections.mentioned_by(known.key, list(names)) if known.count else ()
-        named_entities.append((known, tuple(names[each] for each in named)))
-    return _Sources(names, named_entities)
+        return events_of(entity, window=event_filter.window, types=event_filter.types)
 
 
 async def _meant(tx: Tx, owner: Owner, entity_id: str) -> list[KnownEntity]:
@@ -236,10 +210,6 @@ async def _meant(tx: Tx, owner: Owner, entity_id: str) -> list[KnownEntity]:
 
 def _size(event: TimelineEvent) -> int:
     return len(msgspec.json.encode(event))
-
-
-def _named(events: Iterable[TimelineEvent], names: tuple[str, ...]) -> list[TimelineEvent]:
-    return [replace(each, related_to=names) for each in events] if names else list(events)
 
 
 class _EntityFilter(Struct, frozen=True, kw_only=True):

@@ -1,10 +1,9 @@
 """Rows and SQL of claims, entities, snapshots and timeline events."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
 from holdfast.domain.ids import Owner
 from holdfast.domain.time import instant_of
@@ -188,7 +187,7 @@ DELETE FROM timeline
 """
 NAMES = """
 -- The ids that an entity names.
-SELECT n.name, m.name_key, m.is_wide
+SELECT n.name, m.name_key
   FROM mentions m
   JOIN names n ON n.key = m.name_key
  WHERE m.entity_key = :key
@@ -208,57 +207,14 @@ RETURNING key
 """
 PUT_MENTION = """
 -- That an entity names an id.
-INSERT INTO mentions (name_key, entity_key, is_wide)
-VALUES (:name_key, :key, :is_wide)
-    ON CONFLICT (name_key, entity_key) DO UPDATE
-   SET is_wide = excluded.is_wide
+INSERT INTO mentions (name_key, entity_key)
+VALUES (:name_key, :key)
 """
 DROP_MENTION = """
 -- That an entity does not name an id any more.
 DELETE FROM mentions
  WHERE name_key = :name_key
    AND entity_key = :key
-"""
-PUT_MENTIONED = """
--- An event under an id that its entity names.
-INSERT INTO mentioned_timeline (name_key, ms, rank, id, type, entity_key)
-VALUES (:name_key, :ms, :rank, :id, :type, :key)
-    ON CONFLICT (name_key, ms, rank, id) DO UPDATE
-   SET type = excluded.type, entity_key = excluded.entity_key
-"""
-PUT_ALL_MENTIONED = """
--- All events of an entity under an id that it names.
-INSERT INTO mentioned_timeline (name_key, ms, rank, id, type, entity_key)
-SELECT :name_key, ms, rank, id, type, entity_key
-  FROM timeline
- WHERE entity_key = :key
-    ON CONFLICT (name_key, ms, rank, id) DO UPDATE
-   SET type = excluded.type, entity_key = excluded.entity_key
- WHERE (mentioned_timeline.type, mentioned_timeline.entity_key)
-       != (excluded.type, excluded.entity_key)
-RETURNING 1
-"""
-DROP_MENTIONED = """
--- An event that stands under an id no more.
-DELETE FROM mentioned_timeline
- WHERE name_key = :name_key
-   AND (ms, rank, id) = (:ms, :rank, :id)
-"""
-SWEEP = """
--- Events under ids that their entity does not name, or does not have.
-DELETE FROM mentioned_timeline
- WHERE NOT EXISTS (SELECT 1
-                     FROM mentions m
-                    WHERE m.name_key = mentioned_timeline.name_key
-                      AND m.entity_key = mentioned_timeline.entity_key
-                      AND m.is_wide = 0)
-    OR NOT EXISTS (SELECT 1
-                     FROM timeline t
-                    WHERE t.entity_key = mentioned_timeline.entity_key
-                      AND t.ms = mentioned_timeline.ms
-                      AND t.rank = mentioned_timeline.rank
-                      AND t.id = mentioned_timeline.id)
-RETURNING 1
 """
 RELINK = """
 -- Entities that are another session than they say, or one that they do not know of.
@@ -275,76 +231,57 @@ UPDATE entities
                                         AND entities.entity_type = 'agent_session')
 RETURNING 1
 """
-HOSTED_APART = f"""
--- Sessions of ours that name an id; looked up from their side, because they are the fewer.
+HOSTED_NAMING = f"""
+-- Sessions of ours that name one of these ids; looked up from their side, as they are the fewer.
 SELECT {WITH_NEWEST}
   FROM entities e
- CROSS JOIN mentions m ON m.entity_key = e.key
   {NEWEST}
  WHERE e.owner = :owner
    AND e.session_key IS NOT NULL
-   AND m.name_key = :name_key
+   AND EXISTS (SELECT 1
+                 FROM mentions m
+                WHERE m.entity_key = e.key
+                  AND m.name_key IN (SELECT value FROM json_each(:name_keys)))
 """  # noqa: S608 — the columns are a constant of another file
-WIDE_APART = f"""
--- Wide entities that name an id.
-SELECT {WITH_NEWEST}
-  FROM mentions m
-  JOIN entities e ON e.key = m.entity_key
-  {NEWEST}
- WHERE m.name_key = :name_key
-   AND m.is_wide = 1
-"""  # noqa: S608 — the columns are a constant of another file
-SEVERAL_APART = f"""
--- Entities that name several of these ids.
-SELECT {WITH_NEWEST}
-  FROM (SELECT entity_key
+MENTIONED = """
+-- Which of these ids some entities name.
+SELECT entity_key, name_key
+  FROM mentions
+ WHERE entity_key IN (SELECT value FROM json_each(:keys))
+   AND name_key IN (SELECT value FROM json_each(:name_keys))
+ ORDER BY entity_key, name_key
+"""
+# CROSS JOIN keeps this order of the tables, in which SQLite stops reading the events of an entity,
+# which are sorted, behind the end of a full page.
+_TIMELINE: Final = """
+  FROM (SELECT value AS entity_key
+          FROM json_each(:keys)
+         UNION
+        SELECT entity_key
           FROM mentions
          WHERE name_key IN (SELECT value FROM json_each(:name_keys))
-         GROUP BY entity_key
-        HAVING count(*) > 1) m
-  JOIN entities e ON e.key = m.entity_key
-  {NEWEST}
-"""  # noqa: S608 — the columns are a constant of another file
-MENTIONED_BY = """
--- Which of these ids an entity names.
-SELECT name_key
-  FROM mentions
- WHERE entity_key = :key
-   AND name_key IN (SELECT value FROM json_each(:name_keys))
-"""
-EVENTS = """
--- Events of an entity in order.
-SELECT t.ms, t.rank, t.id, t.type, t.checksum, t.body, t.entity_key
-  FROM timeline t
- WHERE t.entity_key = :key
-   AND {conditions}
- ORDER BY t.ms, t.rank, t.id
- LIMIT :limit
-"""
-COUNT_EVENTS = """
--- How many events an entity has.
+        EXCEPT
+        SELECT value
+          FROM json_each(:apart)) told
+ CROSS JOIN timeline t ON t.entity_key = told.entity_key
+ WHERE {conditions}
+""".strip()
+EVENTS = f"""
+-- Events of some entities, and of those that name some ids, in order; of all but those of a page
+-- only the places are looked up.
+SELECT p.ms, p.rank, p.id, e.type, e.checksum, e.body, p.entity_key
+  FROM (SELECT t.ms, t.rank, t.id, t.entity_key
+          {_TIMELINE}
+         ORDER BY t.ms, t.rank, t.id
+         LIMIT :limit) p
+  JOIN timeline e ON e.entity_key = p.entity_key
+                 AND e.ms = p.ms AND e.rank = p.rank AND e.id = p.id
+ ORDER BY p.ms, p.rank, p.id
+"""  # noqa: S608 — the tables are a constant of this file
+COUNT_EVENTS = f"""
+-- How many events those have.
 SELECT count(*)
-  FROM timeline t
- WHERE t.entity_key = :key
-   AND {conditions}
-"""
-MENTIONED = """
--- Events of all who name an id, in order; each is looked up where it is kept.
-SELECT t.ms, t.rank, t.id, e.type, e.checksum, e.body, t.entity_key
-  FROM mentioned_timeline t
-  LEFT JOIN timeline e ON e.entity_key = t.entity_key
-                      AND e.ms = t.ms AND e.rank = t.rank AND e.id = t.id
- WHERE t.name_key = :name_key
-   AND {conditions}
- ORDER BY t.ms, t.rank, t.id
- LIMIT :limit
-"""
-COUNT_MENTIONED = """
--- How many events those have who name an id.
-SELECT count(*)
-  FROM mentioned_timeline t
- WHERE t.name_key = :name_key
-   AND {conditions}
+  {_TIMELINE}
 """
 _TYPES: Final = {each.value: each for each in EntityType}
 _KINDS: Final = {each.value: each for each in ObservationKind}
@@ -431,71 +368,41 @@ Place = tuple[int, int, bytes]
 _decode: Final = msgspec.json.Decoder(TimelineEvent).decode
 
 
-class EventRow(Struct, frozen=True):
-    """A stored timeline event."""
-
-    place: Place
-    type: int
-    checksum: int
-    body: bytes
-
-    def columns(self, key: int) -> dict[str, Any]:
-        """Return the column values of the row."""
-        ms, rank, id_ = self.place
-        return {
-            "key": key,
-            "ms": ms,
-            "rank": rank,
-            "id": id_,
-            "type": self.type,
-            "checksum": self.checksum,
-            "body": self.body,
-        }
-
-
-class EventChange(Struct, frozen=True):
-    """Difference between the old and new events of an entity.
-
-    `stood` holds the old positions, `stands` the new positions and types, `rows` the rows to
-    write.
-    """
-
-    stood: Collection[Place]
-    stands: Mapping[Place, int]
-    rows: Sequence[EventRow]
-
-    @property
-    def gone(self) -> set[Place]:
-        """Return the positions of removed events."""
-        return set(self.stood) - self.stands.keys()
-
-
-def change_from(before: Sequence[TimelineEvent], after: Sequence[TimelineEvent]) -> EventChange:
-    """Return the difference between two lists of events."""
+def change_from(
+    before: Sequence[TimelineEvent], after: Sequence[TimelineEvent]
+) -> tuple[set[Place], list[dict[str, Any]]]:
+    """Return the places of removed events, and the columns of new and changed ones."""
     stood = {kept_place(event.place): event for event in before}
     stands = {kept_place(event.place): event for event in after}
-    rows = [_row(place, event) for place, event in stands.items() if stood.get(place) != event]
-    types = {place: TYPES[event.event_type] for place, event in stands.items()}
-    return EventChange(stood.keys(), types, rows)
+    changed = [_columns(place, each) for place, each in stands.items() if stood.get(place) != each]
+    return stood.keys() - stands.keys(), changed
 
 
-def change_against(sums: Mapping[Place, int | None], after: Sequence[TimelineEvent]) -> EventChange:
-    """Return the difference to events of which only the checksums are known."""
-    rows = [_row(kept_place(event.place), event) for event in after]
-    changed = [row for row in rows if sums.get(row.place) != row.checksum]
-    return EventChange(sums.keys(), {row.place: row.type for row in rows}, changed)
+def change_against(
+    sums: Mapping[Place, int | None], after: Sequence[TimelineEvent]
+) -> tuple[set[Place], list[dict[str, Any]]]:
+    """Return the same if only the checksums of the stored events are known."""
+    stands = {(place := kept_place(each.place)): _columns(place, each) for each in after}
+    changed = [row for place, row in stands.items() if sums.get(place) != row["checksum"]]
+    return sums.keys() - stands.keys(), changed
 
 
-def _row(place: Place, event: TimelineEvent) -> EventRow:
+def _columns(place: Place, event: TimelineEvent) -> dict[str, Any]:
+    """Return the columns of an event, without the entity."""
     kind, body = TYPES[event.event_type], encode(event)
-    return EventRow(place, kind, _sum(place, kind, body), body)
+    proof = {"type": kind, "checksum": _sum(place, kind, body), "body": body}
+    return place_columns(place) | proof
+
+
+def place_columns(place: Place) -> dict[str, Any]:
+    """Return the columns of a position."""
+    return dict(zip(("ms", "rank", "id"), place, strict=True))
 
 
 def event_of(row: Row, what: str) -> TimelineEvent:
     """Return the event of a row, or raise if the row is damaged."""
     *_, stored, body = row
-    # The LEFT JOIN yields no body if the index refers to an event that does not exist.
-    if body is None or event_sum(row, body) != stored:
+    if event_sum(row, body) != stored:
         raise corrupt(what)
     return _decode(body)
 

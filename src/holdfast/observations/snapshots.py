@@ -299,9 +299,9 @@ async def rebuild_snapshots(store: Store) -> RebuildReport:
         if last is None:
             break
         after = last
-    astray = await store.write(lambda tx: tx.projections.sweep())
+    astray = await store.write(lambda tx: tx.projections.relink())
     if astray:
-        differences.append(f"{astray} rows belonged to no entity, or to another session.")
+        differences.append(f"{astray} entities belonged to another session.")
     return RebuildReport(entities=entities, differences=tuple(differences))
 
 

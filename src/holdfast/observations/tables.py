@@ -1,11 +1,10 @@
 """SQL tables of claims, entities, snapshots and entity references."""
 
 import hashlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.domain.canonical_json import decode_exact
@@ -26,76 +25,6 @@ from holdfast.store.database import (
     require_sound,
     sound,
 )
-
-# Limit of index rows per entity; above it the entity is wide and not indexed by name.
-WIDE: Final = 4_096
-
-
-class _StoredNames(Struct, frozen=True):
-    """The ids an entity mentions, and whether it is too wide to index its events under them."""
-
-    keys: frozenset[int]
-    is_wide: bool
-
-    @property
-    def shown(self) -> frozenset[int]:
-        """Return the ids under which its events are indexed."""
-        return frozenset() if self.is_wide else self.keys
-
-
-async def save_mentions(
-    database: Database,
-    known: KnownEntity,
-    names: Collection[str],
-    events: sql.EventChange,
-    *,
-    thorough: bool = False,
-) -> bool:
-    """Save the ids an entity mentions and index its events; return whether anything changed."""
-    found = await database.fetch(sql.NAMES, {"key": known.key})
-    keys = {name: key for name, key, _ in found}
-    before = _StoredNames(frozenset(keys.values()), any(is_wide for _, _, is_wide in found))
-    for name in names:
-        if name not in keys:
-            keys[name] = await _kept(database, known.subject.owner, name)
-    wanted = frozenset(keys[name] for name in names)
-    after = _StoredNames(wanted, len(wanted) * len(events.stands) > WIDE)
-    if after != before:
-        await _save_names(database, known.key, before, after)
-    staying = before.shown & after.shown
-    leaving = [(key, place) for key in before.shown - staying for place in events.stood]
-    leaving += [(key, place) for key in staying for place in events.gone]
-    for key, (ms, rank, id_) in leaving:
-        columns = {"name_key": key, "ms": ms, "rank": rank, "id": id_}
-        await database.execute(sql.DROP_MENTIONED, columns)
-    is_otherwise = after != before or bool(leaving)
-    # Under a newly mentioned id, all events are indexed in one statement.
-    whole = after.shown if thorough else after.shown - staying
-    for key in whole:
-        if await database.fetch(sql.PUT_ALL_MENTIONED, {"name_key": key, "key": known.key}):
-            is_otherwise = True
-    for key in staying - whole:
-        for row in events.rows:
-            await database.execute(sql.PUT_MENTIONED, {**row.columns(known.key), "name_key": key})
-    return is_otherwise
-
-
-async def _save_names(
-    database: Database, key: int, before: _StoredNames, after: _StoredNames
-) -> None:
-    for gone in before.keys - after.keys:
-        await database.execute(sql.DROP_MENTION, {"name_key": gone, "key": key})
-    for name_key in after.keys:
-        columns = {"name_key": name_key, "key": key, "is_wide": int(after.is_wide)}
-        await database.execute(sql.PUT_MENTION, columns)
-
-
-async def _kept(database: Database, owner: Owner, name: str) -> int:
-    """Return the key of a name, adding it if it is new."""
-    asked = {"owner": owner, "name": name}
-    rows = await database.fetch(sql.NAME_KEY, asked) or await database.fetch(sql.ADD_NAME, asked)
-    return int(rows[0][0])
-
 
 _KINDS: Final = {each.value: each for each in ObservationKind}
 _WIDTH: Final = 10
@@ -278,13 +207,13 @@ class SnapshotTables(EntityListings, Timelines):
         await self._save_body(known.key, body)
         if before is None:
             found = await self._db.fetch(sql.EVENT_SUMS, {"key": known.key, "thorough": False})
-            change = sql.change_against({row[:3]: row[4] for row in found}, projection.events)
-        elif (before.events, before.names) == (projection.events, projection.names):
-            return
-        else:
+            sums = {row[:3]: row[4] for row in found}
+            await self._save_events(known.key, *sql.change_against(sums, projection.events))
+        elif before.events != projection.events:
             change = sql.change_from(before.events, projection.events)
-        await self._save_events(known.key, change)
-        await save_mentions(self._db, known, projection.names, change)
+            await self._save_events(known.key, *change)
+        if before is None or before.names != projection.names:
+            await self._save_names(known, projection.names)
 
     async def mend(self, known: KnownEntity, projection: Projection, body: bytes | None) -> bool:
         columns = sql.columns_of(known, projection)
@@ -295,13 +224,13 @@ class SnapshotTables(EntityListings, Timelines):
             await self._save_body(known.key, body)
         found = await self._db.fetch(sql.EVENT_SUMS, {"key": known.key, "thorough": True})
         stood = {row[:3]: _stored(row[4], row[5], partial(sql.event_sum, row)) for row in found}
-        change = sql.change_against(stood, projection.events)
-        await self._save_events(known.key, change)
-        named = await save_mentions(self._db, known, projection.names, change, thorough=True)
-        return is_otherwise or named or bool(change.gone or change.rows)
+        gone, changed = sql.change_against(stood, projection.events)
+        await self._save_events(known.key, gone, changed)
+        named_otherwise = await self._save_names(known, projection.names)
+        return is_otherwise or named_otherwise or bool(gone or changed)
 
-    async def sweep(self) -> int:
-        return len(await self._db.fetch(sql.SWEEP)) + len(await self._db.fetch(sql.RELINK))
+    async def relink(self) -> int:
+        return len(await self._db.fetch(sql.RELINK))
 
     async def body(self, known: KnownEntity) -> bytes | None:
         rows = await self._db.fetch(sql.BODY, {"key": known.key})
@@ -325,11 +254,28 @@ class SnapshotTables(EntityListings, Timelines):
             columns = {"key": key, "checksum": checksum(body), "body": body}
             await self._db.execute(sql.PUT_BODY, columns)
 
-    async def _save_events(self, key: int, change: sql.EventChange) -> None:
-        for ms, rank, id_ in change.gone:
-            await self._db.execute(sql.DROP_EVENT, {"key": key, "ms": ms, "rank": rank, "id": id_})
-        for row in change.rows:
-            await self._db.execute(sql.PUT_EVENT, row.columns(key))
+    async def _save_events(
+        self, key: int, gone: set[sql.Place], changed: list[dict[str, Any]]
+    ) -> None:
+        for place in gone:
+            await self._db.execute(sql.DROP_EVENT, {"key": key, **sql.place_columns(place)})
+        for columns in changed:
+            await self._db.execute(sql.PUT_EVENT, {"key": key, **columns})
+
+    async def _save_names(self, known: KnownEntity, names: Sequence[str]) -> bool:
+        """Save the ids that an entity mentions; return whether anything changed."""
+        rows = await self._db.fetch(sql.NAMES, {"key": known.key})
+        stood: dict[str, int] = dict(rows)
+        gone = [name_key for name, name_key in stood.items() if name not in names]
+        for name_key in gone:
+            await self._db.execute(sql.DROP_MENTION, {"key": known.key, "name_key": name_key})
+        new = [name for name in names if name not in stood]
+        for name in new:
+            asked = {"owner": known.subject.owner, "name": name}
+            rows = await self._db.fetch(sql.NAME_KEY, asked)
+            ((name_key,),) = rows or await self._db.fetch(sql.ADD_NAME, asked)
+            await self._db.execute(sql.PUT_MENTION, {"key": known.key, "name_key": name_key})
+        return bool(gone or new)
 
 
 def _saving(projection: Projection, before: Projection | None) -> str:

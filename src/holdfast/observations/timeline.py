@@ -1,11 +1,10 @@
 """Timelines: events of entities, derived from their snapshots."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated, Any, Final
 
-import msgspec
 from msgspec import Meta, Struct
 
 from holdfast.domain.canonical_json import digest
@@ -67,43 +66,22 @@ class TimelineEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
         return self.timestamp, RANKS[self.event_type], self.id
 
 
-def events_of(entity: Entity, *, related_to: tuple[str, ...] = ()) -> tuple[TimelineEvent, ...]:
-    """Return the events of an entity in order; none if its snapshot is empty.
-
-    `related_to` is set on each event.
-    """
+def events_of(
+    entity: Entity, *, window: TimeWindow = ALWAYS, types: Collection[EventType] = ()
+) -> tuple[TimelineEvent, ...]:
+    """Return the events of an entity in order, by default all; none if its snapshot is empty."""
     if not entity.snapshot:
         return ()
-    found = tuple(sorted(_EVENTS[entity.entity_type](entity), key=lambda event: event.place))
-    if not related_to:
-        return found
-    return tuple(msgspec.structs.replace(event, related_to=related_to) for event in found)
+    events = sorted(_EVENTS[entity.entity_type](entity), key=lambda event: event.place)
+    if window != ALWAYS:
+        events = [event for event in events if window.holds(instant_of(event.timestamp))]
+    return tuple(event for event in events if event.event_type in types) if types else tuple(events)
 
 
 def happens_alike(one: Entity, other: Entity) -> bool:
     """Return whether two states of a session have the same events, without building them."""
     is_session = one.entity_type is EntityType.AGENT_SESSION
     return is_session and _session_sources(one) == _session_sources(other)
-
-
-def timeline(
-    events: Iterable[TimelineEvent],
-    *,
-    window: TimeWindow = ALWAYS,
-    event_types: Collection[EventType] = (),
-) -> tuple[TimelineEvent, ...]:
-    """Filter, deduplicate and sort events."""
-    found: dict[str, TimelineEvent] = {}
-    for event in events:
-        known = found.get(event.id)
-        found[event.id] = event if known is None else _joined(known, event)
-    asked = (
-        event
-        for event in found.values()
-        if window.holds(instant_of(event.timestamp))
-        and (not event_types or event.event_type in event_types)
-    )
-    return tuple(sorted(asked, key=lambda event: event.place))
 
 
 # Cached, because a new claim leaves most events of an entity unchanged.
@@ -131,12 +109,6 @@ def references(entity: Entity) -> tuple[str, ...]:
         case EntityType.RELEASE:
             named = list(snapshot.get("feature_units", ()))
     return tuple(dict.fromkeys([each for each in named if isinstance(each, str)])) if named else ()
-
-
-def _joined(one: TimelineEvent, other: TimelineEvent) -> TimelineEvent:
-    """Return one event with the `related_to` ids of both."""
-    ids = tuple(dict.fromkeys((*(one.related_to or ()), *(other.related_to or ()))))
-    return msgspec.structs.replace(one, related_to=ids or None)
 
 
 def _session_events(entity: Entity) -> Iterator[TimelineEvent]:

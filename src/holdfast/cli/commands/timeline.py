@@ -21,7 +21,6 @@ from holdfast.domain.text import one_line
 from holdfast.observations.as_of import parse_window
 from holdfast.observations.queries import HistoryQuery, TimelinePage, TimelineQuery
 from holdfast.observations.timeline import EventType, TimelineEvent, events_of
-from holdfast.observations.timeline import timeline as in_order
 from holdfast.wire.observations import timeline_list
 
 app = typer.Typer()
@@ -110,14 +109,15 @@ async def _sessions_timeline(holdfast: Holdfast, query: TimelineQuery) -> tuple[
             holdfast.owner, HistoryQuery(limit=PAGE), cursor=cursor
         )
         for entity in page.items:
-            events = in_order(events_of(entity), window=window, event_types=query.event_types)
+            events = events_of(entity, window=window, types=query.event_types)
             if is_cut := bool(events) and sessions == query.limit:
                 break
             found += events
             sessions += bool(events)
         if (cursor := page.next_cursor) is None:
             break
-    return TimelinePage(events=tuple(in_order(found)), total=len(found)), is_cut
+    found.sort(key=lambda event: event.place)
+    return TimelinePage(events=tuple(found), total=len(found)), is_cut
 
 
 def draw(

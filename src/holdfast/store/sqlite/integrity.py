@@ -144,7 +144,6 @@ _GROWING: Final = frozenset(
     }
     | {"entities", "observations", "snapshots", "timeline", "names", "mentions"}
     | {"search_index", "search_index_data", "search_index_idx", "search_words"}
-    | {"mentioned_timeline"}
 )
 # Tables whose answers depend on a table, if not only itself; messages are events as well.
 _ANSWERS: Final = {
@@ -173,7 +172,6 @@ _ANSWERS: Final = {
         ("search",),
     ),
     "mentions": ("projections",),
-    "mentioned_timeline": ("projections",),
 }
 # Methods whose results are verifiable; all other methods of an inconsistent table raise.
 _PROVEN: Final = {

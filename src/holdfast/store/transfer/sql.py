@@ -36,7 +36,6 @@ TABLES: Final = {
     "timeline": "entity_key, ms, rank, id",
     "names": "key",
     "mentions": "name_key, entity_key",
-    "mentioned_timeline": "name_key, ms, rank, id",
 }
 
 HELD = """
