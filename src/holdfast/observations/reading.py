@@ -110,11 +110,235 @@ class EntityPageBuilder:
             self.last, self._size = listed, size
 
 
-class ObservationTimelines:
-    """Timeline queries, scoped to the owner."""
+class _EntityFilter(Struct, frozen=True, kw_only=True):
+    """The limits of an entity listing."""
 
-    _store: Store
-    _resolver: Resolver
+    filters: Mapping[str, Any] = {}
+    window: TimeWindow = ALWAYS
+    session_id: str | None = None
+
+    def takes(self, entity: Entity) -> bool:
+        """Return whether an entity is within the limits, apart from its session."""
+        at = entity.last_observation_at
+        is_within = self.window == ALWAYS or (
+            at is not None and self.window.holds(milliseconds(at))
+        )
+        return is_within and matches(entity.snapshot, self.filters)
+
+
+_NO_FILTER: Final = _EntityFilter()
+
+
+class ObservationReader:
+    """Read access to observed history, scoped to the owner."""
+
+    def __init__(self, store: Store, resolver: Resolver) -> None:
+        self._store = store
+        self._resolver = resolver
+
+    async def show(
+        self,
+        owner: Owner,
+        session_id: str,
+        *,
+        at: str | None = None,
+        at_ingested: str | None = None,
+    ) -> History:
+        """Return the state of a session, now or as of a time, with its newest claims."""
+        seen = parse_as_of(at, at_ingested)
+
+        async def look(tx: Tx) -> History:
+            found = await find(tx, owner, session_id)
+            if seen != EVERYTHING:
+                return await self._shown_as_of(tx, found, seen)
+            _require_shown(found)
+            entity = await self._resolver.entity(tx, found)
+            newest, _ = await tx.observations.newest(found, limit=PAGE)
+            total = found.count
+            return History(entity=entity, observations=tuple(newest), observations_total=total)
+
+        return await self._store.read(look)
+
+    async def list_observations(
+        self,
+        owner: Owner,
+        session_id: str,
+        *,
+        start_date: str | None = None,
+        end_date: str | None = None,
+        limit: int = PAGE,
+        cursor: str | None = None,
+    ) -> ObservationPage:
+        """Return one page of the claims about a session, newest first; both dates are inclusive."""
+        require_limit(limit, most=PAGE_MOST)
+        window = parse_window(start_date, end_date)
+        marks = ("observations", owner, session_id, *(() if window == ALWAYS else (window,)))
+        before = decode_claim(cursor, marks)
+
+        async def look(tx: Tx) -> ObservationPage:
+            found = await find(tx, owner, session_id)
+            _require_shown(found)
+            rows, last = await tx.observations.newest(
+                found, before=before, limit=limit, window=window
+            )
+            total = await tx.observations.count(found, window)
+            return ObservationPage(
+                items=tuple(rows), total=total, next_cursor=encode_claim(last, marks)
+            )
+
+        return await self._store.read(look)
+
+    async def checkpoint(
+        self,
+        owner: Owner,
+        session_id: str,
+        name: str,
+        *,
+        timestamp: str | None = None,
+        at: str | None = None,
+    ) -> CheckpointState:
+        """Return the state saved at a checkpoint; the latest one if the name repeats."""
+        require_encodable(name, field="name")
+        entity = (await self.show(owner, session_id, at=at)).entity
+        return checkpoint_of(entity, name, timestamp=timestamp)
+
+    async def _shown_as_of(self, tx: Tx, found: KnownEntity, seen: AsOf) -> History:
+        claims = await claims_of(tx, found)
+        entity = await as_of(tx, found, claims, seen)
+        visible = [each for each in claims if seen.shows(each.observed_at, each.created_at)]
+        # The snapshot is empty if the history was deleted at that time; then no claims are shown.
+        visible = sorted(visible, key=lambda each: each.place, reverse=True)
+        visible = visible if entity.snapshot else []
+        shown = take_page(visible[:PAGE], lambda each: len(canonical(each.fields)))
+        return History(entity=entity, observations=shown, observations_total=len(visible))
+
+    async def query(
+        self, owner: Owner, query: HistoryQuery | None = None, *, cursor: str | None = None
+    ) -> EntityPage:
+        """Return one page of the owner's observed and hosted sessions."""
+        wanted = query or HistoryQuery()
+        seen = parse_as_of(wanted.at, wanted.at_ingested)
+        if cursor is not None and wanted.offset:
+            message = "Use either offset or cursor, not both."
+            raise Invalid(Code.INVALID_INPUT, message, {"field": "offset"})
+        marks = ("history", owner, wanted.order_by, wanted.order, wanted.at, wanted.at_ingested)
+        listing = EntityListing(
+            owner=owner,
+            entity_type=EntityType.AGENT_SESSION,
+            order=wanted.order_by,
+            direction=wanted.order,
+            after=decode_place(cursor, marks, wanted.order_by),
+            limit=wanted.offset + wanted.limit + 1,
+        )
+        return await self._list(listing, marks, seen=seen, offset=wanted.offset)
+
+    async def entities(
+        self, owner: Owner, query: EntityQuery, *, cursor: str | None = None
+    ) -> EntityPage:
+        """Return one page of the owner's entities of a type that match the filters."""
+        wanted = _EntityFilter(
+            filters=require_filters(query.entity_type, query.filters),
+            window=parse_window(query.start_date, query.end_date),
+            session_id=query.session_id,
+        )
+        limits = (canonical_text(dict(wanted.filters)), query.session_id, wanted.window)
+        marks = ("entities", owner, query.entity_type, query.order_by, query.order, *limits)
+        listing = EntityListing(
+            owner=owner,
+            entity_type=query.entity_type,
+            order=query.order_by,
+            direction=query.order,
+            after=decode_place(cursor, marks, query.order_by),
+            limit=query.limit + 1,
+        )
+        return await self._list(listing, marks, wanted=wanted)
+
+    async def _list(
+        self,
+        listing: EntityListing,
+        marks: tuple[object, ...],
+        *,
+        seen: AsOf = EVERYTHING,
+        offset: int = 0,
+        wanted: _EntityFilter = _NO_FILTER,
+    ) -> EntityPage:
+        """Return a page of a listing, which asks for one row more than the page has."""
+
+        async def look(tx: Tx) -> EntityPage:
+            sheet = EntityPageBuilder(listing.limit - offset - 1)
+            if wanted != _NO_FILTER:
+                total = await self._fill_filtered(tx, sheet, listing, wanted)
+                has_more = sheet.is_full
+            else:
+                found, total = await self._listed(tx, listing, seen)
+                for each in found[offset:]:
+                    sheet.put(each, await self._resolved(tx, listing.owner, each, seen))
+                    if sheet.is_full:
+                        break
+                has_more = sheet.is_full or len(found) == listing.limit
+            last = sheet.last if has_more else None
+            return EntityPage(
+                items=tuple(sheet.items),
+                total=total,
+                next_cursor=None if last is None else encode_place(last, marks),
+            )
+
+        return await self._store.read(look)
+
+    async def _fill_filtered(
+        self, tx: Tx, sheet: EntityPageBuilder, listing: EntityListing, wanted: _EntityFilter
+    ) -> int:
+        """Add matching entities to a page; return the total number of matches."""
+        total = 0
+        session = wanted.session_id
+        related = None if session is None else await self._related(tx, listing.owner, session)
+        # Filters apply to snapshots, so all of them must be read.
+        for each in await tx.projections.page(replace(listing, after=None, limit=_EVERY)):
+            entity = await self._resolved(tx, listing.owner, each)
+            is_related = entity is not None and (related is None or related(entity))
+            if entity is not None and is_related and wanted.takes(entity):
+                total += 1
+                if is_behind(each, listing):
+                    sheet.put(each, entity)
+        return total
+
+    async def _related(self, tx: Tx, owner: Owner, session_id: str) -> Callable[[Entity], bool]:
+        """Return what decides whether an entity and a session refer to each other."""
+        require_encodable(session_id, field="session_id")
+        session = {session_id, Subject(owner, EntityType.AGENT_SESSION, session_id).entity_id}
+        named = set(session)
+        # A session that was never reported may be referred to as well.
+        with suppress(NotFound):
+            found = await find(tx, owner, session_id)
+            named.update(references(await self._resolver.entity(tx, found)))
+        return lambda entity: (
+            not named.isdisjoint((entity.key, entity.entity_id))
+            or not session.isdisjoint(references(entity))
+        )
+
+    async def _listed(
+        self, tx: Tx, listing: EntityListing, seen: AsOf
+    ) -> tuple[Sequence[ListedEntity], int]:
+        """Return one page of listing rows and the total count."""
+        if seen == EVERYTHING:
+            found = await tx.projections.page(listing)
+            return found, await tx.projections.count(listing.owner, listing.entity_type)
+        every = await list_as_of(tx, listing, seen)
+        behind = [each for each in every if is_behind(each, listing)]
+        return behind[: listing.limit], len(every)
+
+    async def _resolved(
+        self, tx: Tx, owner: Owner, listed: ListedEntity, seen: AsOf = EVERYTHING
+    ) -> Entity | None:
+        """Return an entity; None if it is damaged, so that the rest is still listed."""
+        try:
+            found = await found_in_list(tx, owner, listed)
+            if seen == EVERYTHING:
+                return await self._resolver.entity(tx, found)
+            return await as_of(tx, found, await claims_of(tx, found), seen)
+        except Internal as error:
+            log.error("%s", error.message)
+            return None
 
     async def timeline(
         self,
@@ -212,242 +436,6 @@ def _size(event: TimelineEvent) -> int:
     return len(msgspec.json.encode(event))
 
 
-class _EntityFilter(Struct, frozen=True, kw_only=True):
-    """The limits of an entity listing."""
-
-    filters: Mapping[str, Any] = {}
-    window: TimeWindow = ALWAYS
-    session_id: str | None = None
-
-    def takes(self, entity: Entity) -> bool:
-        """Return whether an entity is within the limits, apart from its session."""
-        at = entity.last_observation_at
-        is_within = self.window == ALWAYS or (
-            at is not None and self.window.holds(milliseconds(at))
-        )
-        return is_within and matches(entity.snapshot, self.filters)
-
-
-_NO_FILTER: Final = _EntityFilter()
-
-
-class ObservationListings:
-    """Listing queries, scoped to the owner."""
-
-    def __init__(self, store: Store, resolver: Resolver) -> None:
-        self._store = store
-        self._resolver = resolver
-
-    async def query(
-        self, owner: Owner, query: HistoryQuery | None = None, *, cursor: str | None = None
-    ) -> EntityPage:
-        """Return one page of the owner's observed and hosted sessions."""
-        wanted = query or HistoryQuery()
-        seen = parse_as_of(wanted.at, wanted.at_ingested)
-        if cursor is not None and wanted.offset:
-            message = "Use either offset or cursor, not both."
-            raise Invalid(Code.INVALID_INPUT, message, {"field": "offset"})
-        marks = ("history", owner, wanted.order_by, wanted.order, wanted.at, wanted.at_ingested)
-        listing = EntityListing(
-            owner=owner,
-            entity_type=EntityType.AGENT_SESSION,
-            order=wanted.order_by,
-            direction=wanted.order,
-            after=decode_place(cursor, marks, wanted.order_by),
-            limit=wanted.offset + wanted.limit + 1,
-        )
-
-        async def look(tx: Tx) -> EntityPage:
-            found, total = await self._listed(tx, listing, seen)
-            sheet = EntityPageBuilder(wanted.limit)
-            await self._fill(tx, sheet, found[wanted.offset :], (owner, seen))
-            has_more = sheet.is_full or len(found) == listing.limit
-            return _page(sheet, total, marks, has_more=has_more)
-
-        return await self._store.read(look)
-
-    async def entities(
-        self, owner: Owner, query: EntityQuery, *, cursor: str | None = None
-    ) -> EntityPage:
-        """Return one page of the owner's entities of a type that match the filters."""
-        wanted = _EntityFilter(
-            filters=require_filters(query.entity_type, query.filters),
-            window=parse_window(query.start_date, query.end_date),
-            session_id=query.session_id,
-        )
-        limits = (canonical_text(dict(wanted.filters)), query.session_id, wanted.window)
-        marks = ("entities", owner, query.entity_type, query.order_by, query.order, *limits)
-        listing = EntityListing(
-            owner=owner,
-            entity_type=query.entity_type,
-            order=query.order_by,
-            direction=query.order,
-            after=decode_place(cursor, marks, query.order_by),
-            limit=query.limit + 1,
-        )
-
-        async def look(tx: Tx) -> EntityPage:
-            sheet = EntityPageBuilder(query.limit)
-            if wanted != _NO_FILTER:
-                total = await self._fill_filtered(tx, sheet, listing, wanted)
-                return _page(sheet, total, marks, has_more=sheet.is_full)
-            found, total = await self._listed(tx, listing, EVERYTHING)
-            await self._fill(tx, sheet, found, (owner, EVERYTHING))
-            has_more = sheet.is_full or len(found) == listing.limit
-            return _page(sheet, total, marks, has_more=has_more)
-
-        return await self._store.read(look)
-
-    async def _fill(
-        self,
-        tx: Tx,
-        sheet: EntityPageBuilder,
-        found: Sequence[ListedEntity],
-        asked: tuple[Owner, AsOf],
-    ) -> None:
-        """Add entities to a page until it is full."""
-        for each in found:
-            sheet.put(each, await self._resolved(tx, each, asked))
-            if sheet.is_full:
-                break
-
-    async def _fill_filtered(
-        self, tx: Tx, sheet: EntityPageBuilder, listing: EntityListing, wanted: _EntityFilter
-    ) -> int:
-        """Add matching entities to a page; return the total number of matches."""
-        total = 0
-        session = wanted.session_id
-        related = None if session is None else await self._related(tx, listing.owner, session)
-        # Filters apply to snapshots, so all of them must be read.
-        for each in await tx.projections.page(replace(listing, after=None, limit=_EVERY)):
-            entity = await self._resolved(tx, each, (listing.owner, EVERYTHING))
-            is_related = entity is not None and (related is None or related(entity))
-            if entity is not None and is_related and wanted.takes(entity):
-                total += 1
-                if is_behind(each, listing):
-                    sheet.put(each, entity)
-        return total
-
-    async def _related(self, tx: Tx, owner: Owner, session_id: str) -> Callable[[Entity], bool]:
-        """Return what decides whether an entity and a session refer to each other."""
-        require_encodable(session_id, field="session_id")
-        session = {session_id, Subject(owner, EntityType.AGENT_SESSION, session_id).entity_id}
-        named = set(session)
-        # A session that was never reported may be referred to as well.
-        with suppress(NotFound):
-            found = await find(tx, owner, session_id)
-            named.update(references(await self._resolver.entity(tx, found)))
-        return lambda entity: (
-            not named.isdisjoint((entity.key, entity.entity_id))
-            or not session.isdisjoint(references(entity))
-        )
-
-    async def _listed(
-        self, tx: Tx, listing: EntityListing, seen: AsOf
-    ) -> tuple[Sequence[ListedEntity], int]:
-        """Return one page of listing rows and the total count."""
-        if seen == EVERYTHING:
-            found = await tx.projections.page(listing)
-            return found, await tx.projections.count(listing.owner, listing.entity_type)
-        every = await list_as_of(tx, listing, seen)
-        behind = [each for each in every if is_behind(each, listing)]
-        return behind[: listing.limit], len(every)
-
-    async def _resolved(
-        self, tx: Tx, listed: ListedEntity, asked: tuple[Owner, AsOf]
-    ) -> Entity | None:
-        """Return an entity; None if it is damaged, so that the rest is still listed."""
-        owner, seen = asked
-        try:
-            found = await found_in_list(tx, owner, listed)
-            if seen == EVERYTHING:
-                return await self._resolver.entity(tx, found)
-            return await as_of(tx, found, await claims_of(tx, found), seen)
-        except Internal as error:
-            log.error("%s", error.message)
-            return None
-
-
-class ObservationReader(ObservationListings, ObservationTimelines):
-    """Read access to observed history, scoped to the owner."""
-
-    async def show(
-        self,
-        owner: Owner,
-        session_id: str,
-        *,
-        at: str | None = None,
-        at_ingested: str | None = None,
-    ) -> History:
-        """Return the state of a session, now or as of a time, with its newest claims."""
-        seen = parse_as_of(at, at_ingested)
-
-        async def look(tx: Tx) -> History:
-            found = await find(tx, owner, session_id)
-            if seen != EVERYTHING:
-                return await self._shown_as_of(tx, found, seen)
-            _require_shown(found)
-            entity = await self._resolver.entity(tx, found)
-            newest, _ = await tx.observations.newest(found, limit=PAGE)
-            total = found.count
-            return History(entity=entity, observations=tuple(newest), observations_total=total)
-
-        return await self._store.read(look)
-
-    async def list_observations(
-        self,
-        owner: Owner,
-        session_id: str,
-        *,
-        start_date: str | None = None,
-        end_date: str | None = None,
-        limit: int = PAGE,
-        cursor: str | None = None,
-    ) -> ObservationPage:
-        """Return one page of the claims about a session, newest first; both dates are inclusive."""
-        require_limit(limit, most=PAGE_MOST)
-        window = parse_window(start_date, end_date)
-        marks = ("observations", owner, session_id, *(() if window == ALWAYS else (window,)))
-        before = decode_claim(cursor, marks)
-
-        async def look(tx: Tx) -> ObservationPage:
-            found = await find(tx, owner, session_id)
-            _require_shown(found)
-            rows, last = await tx.observations.newest(
-                found, before=before, limit=limit, window=window
-            )
-            total = await tx.observations.count(found, window)
-            return ObservationPage(
-                items=tuple(rows), total=total, next_cursor=encode_claim(last, marks)
-            )
-
-        return await self._store.read(look)
-
-    async def checkpoint(
-        self,
-        owner: Owner,
-        session_id: str,
-        name: str,
-        *,
-        timestamp: str | None = None,
-        at: str | None = None,
-    ) -> CheckpointState:
-        """Return the state saved at a checkpoint; the latest one if the name repeats."""
-        require_encodable(name, field="name")
-        entity = (await self.show(owner, session_id, at=at)).entity
-        return checkpoint_of(entity, name, timestamp=timestamp)
-
-    async def _shown_as_of(self, tx: Tx, found: KnownEntity, seen: AsOf) -> History:
-        claims = await claims_of(tx, found)
-        entity = await as_of(tx, found, claims, seen)
-        visible = [each for each in claims if seen.shows(each.observed_at, each.created_at)]
-        # The snapshot is empty if the history was deleted at that time; then no claims are shown.
-        visible = sorted(visible, key=lambda each: each.place, reverse=True)
-        visible = visible if entity.snapshot else []
-        shown = take_page(visible[:PAGE], lambda each: len(canonical(each.fields)))
-        return History(entity=entity, observations=shown, observations_total=len(visible))
-
-
 def _require_shown(found: KnownEntity) -> None:
     if found.is_deleted:
         raise entity_not_found()
@@ -503,14 +491,3 @@ async def _opened(
     if ended is not None and not seen.shows(ended, ended):
         hosted = replace(hosted, finished_at=None)
     return replace(listed, value=hosted_value(hosted, listing.order))
-
-
-def _page(
-    sheet: EntityPageBuilder, total: int, marks: tuple[object, ...], *, has_more: bool
-) -> EntityPage:
-    last = sheet.last if has_more else None
-    return EntityPage(
-        items=tuple(sheet.items),
-        total=total,
-        next_cursor=None if last is None else encode_place(last, marks),
-    )
