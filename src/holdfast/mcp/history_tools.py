@@ -133,19 +133,11 @@ async def submit_agent_session(request: ToolRequest) -> ToolAnswer:
 async def query_agent_history(request: ToolRequest) -> ToolAnswer:
     """Return one session with its history, or a page of them."""
     observations, owner = request.holdfast.observations, request.owner
-    at, ingested = request.get("at"), request.get("at_ingested")
     if (named := request.get("session_id")) is not None:
-        return ToolAnswer(
-            history_form(await observations.show(owner, named, at=at, at_ingested=ingested))
-        )
-    query = HistoryQuery(
-        limit=request.get("limit", PAGE),
-        offset=request.get("offset", 0),
-        order_by=EntityOrder(request.get("order_by", EntityOrder.STARTED_AT)),
-        order=Direction(request.get("order", Direction.DESC)),
-        at=at,
-        at_ingested=ingested,
-    )
+        at, ingested = request.get("at"), request.get("at_ingested")
+        shown = await observations.show(owner, named, at=at, at_ingested=ingested)
+        return ToolAnswer(history_form(shown))
+    query = request.query(HistoryQuery)
     form = sessions_form(await observations.query(owner, query, cursor=request.get("cursor")))
     # The text is only the list, because existing clients of this tool expect that.
     return ToolAnswer(form, words="sessions")
@@ -153,14 +145,11 @@ async def query_agent_history(request: ToolRequest) -> ToolAnswer:
 
 async def query_entity_timeline(request: ToolRequest) -> ToolAnswer:
     """Return the timeline of an entity."""
-    query = TimelineQuery(
-        start_date=request.get("start_date"),
-        end_date=request.get("end_date"),
-        event_types=tuple(map(EventType, request.get("event_types", ()))),
-        limit=request.get("limit", PAGE),
-    )
     page = await request.holdfast.observations.timeline(
-        request.owner, request.get("entity_id"), query, cursor=request.get("cursor")
+        request.owner,
+        request.get("entity_id"),
+        request.query(TimelineQuery),
+        cursor=request.get("cursor"),
     )
     return ToolAnswer(
         TimelineForm(events=page.events, total=page.total, next_cursor=page.next_cursor)
@@ -387,18 +376,8 @@ async def submit_entity(request: ToolRequest) -> ToolAnswer:
 
 async def query_entities(request: ToolRequest) -> ToolAnswer:
     """Return a page of entities of a type."""
-    query = EntityQuery(
-        entity_type=EntityType(request.get("entity_type")),
-        filters=request.get("filters"),
-        session_id=request.get("session_id"),
-        start_date=request.get("start_date"),
-        end_date=request.get("end_date"),
-        order_by=EntityOrder(request.get("order_by", EntityOrder.LAST_OBSERVATION_AT)),
-        order=Direction(request.get("order", Direction.DESC)),
-        limit=request.get("limit", PAGE),
-    )
     page = await request.holdfast.observations.entities(
-        request.owner, query, cursor=request.get("cursor")
+        request.owner, request.query(EntityQuery), cursor=request.get("cursor")
     )
     found = tuple(map(entity_form, page.items))
     return ToolAnswer(EntitiesForm(entities=found, total=page.total, next_cursor=page.next_cursor))

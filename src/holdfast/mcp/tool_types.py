@@ -4,7 +4,7 @@ The tools are in `session_tools.py` and `history_tools.py`.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, get_args, get_origin
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Struct, inspect
@@ -16,6 +16,8 @@ from holdfast.observations.issues import Issue, rejection
 from holdfast.observations.model import EXACT, Object
 from holdfast.observations.validation import members_of, value_issues
 from holdfast.wire.errors import ErrorForm
+
+T = TypeVar("T", bound=Struct)
 
 
 class IntegerType(Struct, frozen=True, kw_only=True):
@@ -270,6 +272,11 @@ class ToolRequest(Struct, frozen=True, kw_only=True):
     def get(self, name: str, otherwise: Any = None) -> Any:
         """Return an argument, or the default if it was not sent."""
         return self.arguments.get(name, otherwise)
+
+    def query(self, kind: type[T]) -> T:
+        """Return a query made of the arguments that are its fields."""
+        fields = {name: self.get(name) for name in members_of(kind) if name in self.arguments}
+        return msgspec.convert(fields, kind)
 
 
 class ToolAnswer(Struct, frozen=True):

@@ -3,6 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec.structs import asdict
 
 from holdfast.domain.canonical_json import canonical_text
 from holdfast.domain.ids import EntityId, ObservationId, Owner
@@ -420,15 +421,7 @@ def removal_form(removal: Removal) -> RemovalForm:
 
 def history_query(query: HistoryQuery, cursor: str | None) -> HistoryPageQuery:
     """Return the query parameters of a query for sessions."""
-    return HistoryPageQuery(
-        limit=query.limit,
-        offset=query.offset,
-        cursor=cursor,
-        order_by=query.order_by,
-        order=query.order,
-        at=query.at,
-        at_ingested=query.at_ingested,
-    )
+    return HistoryPageQuery(**asdict(query), cursor=cursor)
 
 
 def entities_query(query: EntityQuery, cursor: str | None) -> EntitiesQuery:
@@ -449,14 +442,7 @@ def entities_query(query: EntityQuery, cursor: str | None) -> EntitiesQuery:
 
 def timeline_query(entity_id: str, query: TimelineQuery, cursor: str | None) -> EntityTimelineQuery:
     """Return the query parameters of a query for a timeline."""
-    return EntityTimelineQuery(
-        entity_id=entity_id,
-        start_date=query.start_date,
-        end_date=query.end_date,
-        event_types=query.event_types,
-        limit=query.limit,
-        cursor=cursor,
-    )
+    return EntityTimelineQuery(entity_id=entity_id, **asdict(query), cursor=cursor)
 
 
 def entity_of(form: EntityForm, key: str | None = None) -> Entity:
