@@ -8,10 +8,10 @@ from holdfast.zones.model import (
     ActiveZone,
     Archive,
     ArchiveResult,
+    ArchiveSummary,
     OutputAppended,
     RestoreResult,
     StateWritten,
-    ZoneOperationNames,
     ZoneState,
 )
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.zones.replay import Replay
 
 
-class ZonesApi(ZoneOperationNames, Protocol):
+class ZonesApi(Protocol):
     """Active zones of agents, and their archives."""
 
     async def show(self, owner: Owner, definition_id: str) -> ActiveZone: ...
@@ -57,8 +57,31 @@ class ZonesApi(ZoneOperationNames, Protocol):
         self, owner: Owner, definition_id: str, *, window: int = ..., page: int = ...
     ) -> "Replay": ...
     async def archive(self, owner: Owner, definition_id: str) -> ArchiveResult | None: ...
+    async def list_archives(
+        self,
+        owner: Owner,
+        definition_id: str,
+        *,
+        limit: int | None = None,
+        before: int | None = None,
+    ) -> tuple[ArchiveSummary, ...]: ...
     async def read_archive(self, owner: Owner, definition_id: str, ms: int) -> Archive: ...
     async def restore_archive(
         self, owner: Owner, definition_id: str, ms: int, /
     ) -> RestoreResult: ...
     async def delete_archive(self, owner: Owner, definition_id: str, ms: int) -> bool: ...
+
+    # The names by which other programs know these operations.
+    async def write_session_state(
+        self,
+        owner: Owner,
+        definition_id: str,
+        content: str | bytes,
+        *,
+        if_modified_ms: int | None = None,
+    ) -> StateWritten: ...
+    async def read_session_state(self, owner: Owner, definition_id: str) -> ZoneState: ...
+    async def append_session_output(
+        self, owner: Owner, definition_id: str, line: str
+    ) -> OutputAppended: ...
+    async def archive_session(self, owner: Owner, definition_id: str) -> ArchiveResult | None: ...

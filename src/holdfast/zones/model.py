@@ -2,12 +2,12 @@
 
 import json
 import re
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec import Struct
 
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
-from holdfast.domain.ids import Owner, SessionId
+from holdfast.domain.ids import SessionId
 
 SNAPSHOT_FILE: Final = "output.state.json"
 OUTPUT_FILE: Final = "output"
@@ -133,32 +133,6 @@ class RestoreResult(Struct, frozen=True, kw_only=True):
     zone: str
     restored_from: str
     displaced: str | None
-
-
-class ZoneOperationNames(Protocol):
-    """Operations of active zones under the names by which other programs know them."""
-
-    async def write_session_state(
-        self,
-        owner: Owner,
-        definition_id: str,
-        content: str | bytes,
-        *,
-        if_modified_ms: int | None = None,
-    ) -> StateWritten: ...
-    async def read_session_state(self, owner: Owner, definition_id: str) -> ZoneState: ...
-    async def append_session_output(
-        self, owner: Owner, definition_id: str, line: str
-    ) -> OutputAppended: ...
-    async def archive_session(self, owner: Owner, definition_id: str) -> ArchiveResult | None: ...
-    async def list_archives(
-        self,
-        owner: Owner,
-        definition_id: str,
-        *,
-        limit: int | None = None,
-        before: int | None = None,
-    ) -> tuple[ArchiveSummary, ...]: ...
 
 
 def is_valid_definition_id(text: str) -> bool:

@@ -62,201 +62,13 @@ from holdfast.zones.replay import (
 )
 
 
-class Archives:
-    """Archive operations of `Zones`."""
+class Zones:
+    """Active zones and archives of an owner."""
 
     def __init__(self, store: Store, journal: Journal, stamping: Stamping) -> None:
         self._store = store
         self._journal = journal
         self.stamping = stamping
-
-    async def archive(self, owner: Owner, definition_id: str) -> ArchiveResult | None:
-        """Move the files of an active zone into a new archive; `None` if it is empty."""
-        require_definition_id(definition_id)
-
-        async def compose(entry: JournalTransaction) -> ArchiveResult | None:
-            zone = await active_zone_of(entry.tx, owner, definition_id)
-            archived = await clear_active_zone(entry.tx, owner, zone, self._now)
-            if archived is not None:
-                await notify_bound_session(entry, owner, zone, archived.archive_zoneid)
-            return archived
-
-        return await self._journal.enter(compose)
-
-    async def list_archives(
-        self,
-        owner: Owner,
-        definition_id: str,
-        *,
-        limit: int | None = None,
-        before: int | None = None,
-    ) -> tuple[ArchiveSummary, ...]:
-        """Return the archives of an agent, newest first; with `before`, those older than a time."""
-        require_definition_id(definition_id)
-        most = archives_limit(limit)
-
-        async def look(tx: Tx) -> tuple[ArchiveSummary, ...]:
-            found = await definition_for(tx, owner, definition_id)
-            named = await archives_of(tx, owner, found)
-            newest = [each for each in named if before is None or each[1] < before][:most]
-            return tuple([await summary_of(tx, owner, zone, ms) for zone, ms in newest])
-
-        return await self._store.read(look)
-
-    async def read_archive(self, owner: Owner, definition_id: str, ms: int) -> Archive:
-        """Return an archive with its snapshot."""
-
-        async def look(tx: Tx) -> Archive:
-            zone = await zone_at(tx, owner, definition_id, ms)
-            files = await tx.zones.files(owner, zone)
-            state = next((file for file in files if file.name == SNAPSHOT_FILE), None)
-            text = None if state is None else await _text_of(tx, state)
-            return Archive(archive_zoneid=zone, archived_at_ms=ms, content=text, files=files)
-
-        return await self._store.read(look)
-
-    async def restore_archive(self, owner: Owner, definition_id: str, ms: int) -> RestoreResult:
-        """Copy an archive to the active zone; its current content is archived first."""
-        require_definition_id(definition_id)
-
-        async def compose(entry: JournalTransaction) -> RestoreResult:
-            tx = entry.tx
-            source = await zone_at(tx, owner, definition_id, ms)
-            zone = await active_zone_of(tx, owner, definition_id)
-            await _require_quiet(tx, owner, zone)
-            displaced = await make_room(tx, owner, zone, self._now)
-            for file in await tx.zones.files(owner, source):
-                await _bring_back(tx, owner, file, zone, stamp=stamp_of(self.stamping))
-            if displaced is not None:
-                await notify_bound_session(entry, owner, zone, displaced.archive_zoneid)
-            return RestoreResult(
-                zone=zone,
-                restored_from=source,
-                displaced=displaced.archive_zoneid if displaced else None,
-            )
-
-        return await self._journal.enter(compose)
-
-    async def delete_archive(self, owner: Owner, definition_id: str, ms: int) -> bool:
-        """Remove an archive; `False` if there is none."""
-        require_definition_id(definition_id)
-
-        async def work(tx: Tx) -> bool:
-            found = await definition_for(tx, owner, definition_id)
-            zone = agent_archive_zone(found, ms)
-            is_one = archive_time(found, zone) is not None
-            return is_one and await tx.zones.remove_all(owner, zone) > 0
-
-        is_gone = await self._store.write(work, urgent=True)
-        if is_gone:
-            # Scrub the write-ahead log as well: deleted content must not remain on disk.
-            await self._store.scrub()
-        return is_gone
-
-    async def purge(self, owner: Owner, definition_id: str, *, confirm: str) -> int:
-        """Remove the active zone and all archives of an id; return the number of zones.
-
-        `confirm` must repeat the id, to prevent accidental deletion.
-        """
-        require_definition_id(definition_id)
-        if confirm != definition_id:
-            raise Invalid(
-                Code.INVALID_INPUT,
-                "Nothing was deleted: to delete all zones, confirm with the id itself.",
-                {"field": "confirm"},
-            )
-
-        async def work(tx: Tx) -> int:
-            found = await definition_for(tx, owner, definition_id)
-            archives = await tx.zones.names(owner, archive_prefix(found))
-            zones = [agent_current_zone(found), *archives]
-            return sum([await tx.zones.remove_all(owner, zone) > 0 for zone in zones])
-
-        gone = await self._store.write(work, urgent=True)
-        await self._store.scrub()
-        return gone
-
-    def _now(self) -> int:
-        return stamp_of(self.stamping).at
-
-
-async def _bring_back(tx: Tx, owner: Owner, file: ZoneFile, zone: str, *, stamp: ZoneStamp) -> None:
-    """Copy a file of an archive into the empty active zone."""
-    # An imported file may exceed the size limit of a single write.
-    if file.name == SNAPSHOT_FILE and file.size <= WRITE_LARGEST:
-        content = await tx.zones.read(file, 0, file.size)
-        cleaned = without_block(content)
-        if cleaned != content:
-            await write_file(tx, owner, zone, file.name, cleaned, stamp=stamp)
-            return
-    await copy_file(tx, owner, file, zone, stamp=stamp, modified_ms=max(stamp.at, file.modified_ms))
-
-
-async def _text_of(tx: Tx, file: ZoneFile) -> str:
-    return (await tx.zones.read(file, 0, file.size)).decode("utf-8", "replace")
-
-
-async def active_zone_of(tx: Tx, owner: Owner, definition_id: str) -> str:
-    """Return the name of an agent's active zone."""
-    return agent_current_zone(await definition_for(tx, owner, definition_id))
-
-
-async def zone_at(tx: Tx, owner: Owner, definition_id: str, archive: int | None) -> str:
-    """Return the active zone, or the archive of a timestamp; raises `NotFound`."""
-    found = await definition_for(tx, owner, definition_id)
-    if archive is None:
-        return agent_current_zone(found)
-    zone = agent_archive_zone(found, archive)
-    if archive_time(found, zone) is None or not await tx.zones.is_taken(owner, zone):
-        raise archive_not_found()
-    return zone
-
-
-async def _require_quiet(tx: Tx, owner: Owner, zone: str) -> None:
-    key = await tx.zones.bound_session(owner, zone)
-    head = await tx.sessions.head_by_key(key) if key is not None else None
-    if head is not None and head.status is Status.RUNNING:
-        raise Conflict(
-            Code.TURN_RUNNING, "A turn is running in the session of this zone; wait until it ends."
-        )
-
-
-# Poll interval in seconds of a follower; a poll reads one row.
-LOOK: Final = 0.2
-Read = Callable[[LineQuery], Awaitable[Lines]]
-
-
-async def follow_output(
-    read: Read, start: int | None, *, pause: float = LOOK
-) -> AsyncGenerator[Lines, None]:
-    """Yield lines from a number on, by default from the end, then new lines.
-
-    Starts again at line 0 when the output is cleared or replaced.
-    """
-    seen = await read(LineQuery(start=0, limit=1))
-    at = seen.total if start is None else start
-    generation = seen.generation
-    while True:
-        page = await read(LineQuery(start=at))
-        if page.generation != generation:
-            at, generation = 0, page.generation
-            continue
-        whole = _whole(page)
-        if whole.lines:
-            yield whole
-            at = whole.end
-        else:
-            await asyncio.sleep(pause)
-
-
-def _whole(page: Lines) -> Lines:
-    """Return a page without an unfinished last line, which may still grow."""
-    is_growing = page.tail_open and page.lines and page.end == page.total
-    return replace(page, lines=page.lines[:-1]) if is_growing else page
-
-
-class Zones(Archives):
-    """Active zones and archives of an owner."""
 
     async def show(self, owner: Owner, definition_id: str) -> ActiveZone:
         """Return the files of an active zone and the session bound to it."""
@@ -435,11 +247,195 @@ class Zones(Archives):
 
         return await self._store.read(look)
 
+    async def archive(self, owner: Owner, definition_id: str) -> ArchiveResult | None:
+        """Move the files of an active zone into a new archive; `None` if it is empty."""
+        require_definition_id(definition_id)
+
+        async def compose(entry: JournalTransaction) -> ArchiveResult | None:
+            zone = await active_zone_of(entry.tx, owner, definition_id)
+            archived = await clear_active_zone(entry.tx, owner, zone, self._now)
+            if archived is not None:
+                await notify_bound_session(entry, owner, zone, archived.archive_zoneid)
+            return archived
+
+        return await self._journal.enter(compose)
+
+    async def list_archives(
+        self,
+        owner: Owner,
+        definition_id: str,
+        *,
+        limit: int | None = None,
+        before: int | None = None,
+    ) -> tuple[ArchiveSummary, ...]:
+        """Return the archives of an agent, newest first; with `before`, those older than a time."""
+        require_definition_id(definition_id)
+        most = archives_limit(limit)
+
+        async def look(tx: Tx) -> tuple[ArchiveSummary, ...]:
+            found = await definition_for(tx, owner, definition_id)
+            named = await archives_of(tx, owner, found)
+            newest = [each for each in named if before is None or each[1] < before][:most]
+            return tuple([await summary_of(tx, owner, zone, ms) for zone, ms in newest])
+
+        return await self._store.read(look)
+
+    async def read_archive(self, owner: Owner, definition_id: str, ms: int) -> Archive:
+        """Return an archive with its snapshot."""
+
+        async def look(tx: Tx) -> Archive:
+            zone = await zone_at(tx, owner, definition_id, ms)
+            files = await tx.zones.files(owner, zone)
+            state = next((file for file in files if file.name == SNAPSHOT_FILE), None)
+            text = None if state is None else await _text_of(tx, state)
+            return Archive(archive_zoneid=zone, archived_at_ms=ms, content=text, files=files)
+
+        return await self._store.read(look)
+
+    async def restore_archive(self, owner: Owner, definition_id: str, ms: int) -> RestoreResult:
+        """Copy an archive to the active zone; its current content is archived first."""
+        require_definition_id(definition_id)
+
+        async def compose(entry: JournalTransaction) -> RestoreResult:
+            tx = entry.tx
+            source = await zone_at(tx, owner, definition_id, ms)
+            zone = await active_zone_of(tx, owner, definition_id)
+            await _require_quiet(tx, owner, zone)
+            displaced = await make_room(tx, owner, zone, self._now)
+            for file in await tx.zones.files(owner, source):
+                await _bring_back(tx, owner, file, zone, stamp=stamp_of(self.stamping))
+            if displaced is not None:
+                await notify_bound_session(entry, owner, zone, displaced.archive_zoneid)
+            return RestoreResult(
+                zone=zone,
+                restored_from=source,
+                displaced=displaced.archive_zoneid if displaced else None,
+            )
+
+        return await self._journal.enter(compose)
+
+    async def delete_archive(self, owner: Owner, definition_id: str, ms: int) -> bool:
+        """Remove an archive; `False` if there is none."""
+        require_definition_id(definition_id)
+
+        async def work(tx: Tx) -> bool:
+            found = await definition_for(tx, owner, definition_id)
+            zone = agent_archive_zone(found, ms)
+            is_one = archive_time(found, zone) is not None
+            return is_one and await tx.zones.remove_all(owner, zone) > 0
+
+        is_gone = await self._store.write(work, urgent=True)
+        if is_gone:
+            # Scrub the write-ahead log as well: deleted content must not remain on disk.
+            await self._store.scrub()
+        return is_gone
+
+    async def purge(self, owner: Owner, definition_id: str, *, confirm: str) -> int:
+        """Remove the active zone and all archives of an id; return the number of zones.
+
+        `confirm` must repeat the id, to prevent accidental deletion.
+        """
+        require_definition_id(definition_id)
+        if confirm != definition_id:
+            raise Invalid(
+                Code.INVALID_INPUT,
+                "Nothing was deleted: to delete all zones, confirm with the id itself.",
+                {"field": "confirm"},
+            )
+
+        async def work(tx: Tx) -> int:
+            found = await definition_for(tx, owner, definition_id)
+            archives = await tx.zones.names(owner, archive_prefix(found))
+            zones = [agent_current_zone(found), *archives]
+            return sum([await tx.zones.remove_all(owner, zone) > 0 for zone in zones])
+
+        gone = await self._store.write(work, urgent=True)
+        await self._store.scrub()
+        return gone
+
+    def _now(self) -> int:
+        return stamp_of(self.stamping).at
+
     # The names by which other programs know these operations.
     write_session_state = write_state
     read_session_state = read_state
     append_session_output = append_output
-    archive_session = Archives.archive
+    archive_session = archive
+
+
+async def _bring_back(tx: Tx, owner: Owner, file: ZoneFile, zone: str, *, stamp: ZoneStamp) -> None:
+    """Copy a file of an archive into the empty active zone."""
+    # An imported file may exceed the size limit of a single write.
+    if file.name == SNAPSHOT_FILE and file.size <= WRITE_LARGEST:
+        content = await tx.zones.read(file, 0, file.size)
+        cleaned = without_block(content)
+        if cleaned != content:
+            await write_file(tx, owner, zone, file.name, cleaned, stamp=stamp)
+            return
+    await copy_file(tx, owner, file, zone, stamp=stamp, modified_ms=max(stamp.at, file.modified_ms))
+
+
+async def _text_of(tx: Tx, file: ZoneFile) -> str:
+    return (await tx.zones.read(file, 0, file.size)).decode("utf-8", "replace")
+
+
+async def active_zone_of(tx: Tx, owner: Owner, definition_id: str) -> str:
+    """Return the name of an agent's active zone."""
+    return agent_current_zone(await definition_for(tx, owner, definition_id))
+
+
+async def zone_at(tx: Tx, owner: Owner, definition_id: str, archive: int | None) -> str:
+    """Return the active zone, or the archive of a timestamp; raises `NotFound`."""
+    found = await definition_for(tx, owner, definition_id)
+    if archive is None:
+        return agent_current_zone(found)
+    zone = agent_archive_zone(found, archive)
+    if archive_time(found, zone) is None or not await tx.zones.is_taken(owner, zone):
+        raise archive_not_found()
+    return zone
+
+
+async def _require_quiet(tx: Tx, owner: Owner, zone: str) -> None:
+    key = await tx.zones.bound_session(owner, zone)
+    head = await tx.sessions.head_by_key(key) if key is not None else None
+    if head is not None and head.status is Status.RUNNING:
+        raise Conflict(
+            Code.TURN_RUNNING, "A turn is running in the session of this zone; wait until it ends."
+        )
+
+
+# Poll interval in seconds of a follower; a poll reads one row.
+LOOK: Final = 0.2
+Read = Callable[[LineQuery], Awaitable[Lines]]
+
+
+async def follow_output(
+    read: Read, start: int | None, *, pause: float = LOOK
+) -> AsyncGenerator[Lines, None]:
+    """Yield lines from a number on, by default from the end, then new lines.
+
+    Starts again at line 0 when the output is cleared or replaced.
+    """
+    seen = await read(LineQuery(start=0, limit=1))
+    at = seen.total if start is None else start
+    generation = seen.generation
+    while True:
+        page = await read(LineQuery(start=at))
+        if page.generation != generation:
+            at, generation = 0, page.generation
+            continue
+        whole = _whole(page)
+        if whole.lines:
+            yield whole
+            at = whole.end
+        else:
+            await asyncio.sleep(pause)
+
+
+def _whole(page: Lines) -> Lines:
+    """Return a page without an unfinished last line, which may still grow."""
+    is_growing = page.tail_open and page.lines and page.end == page.total
+    return replace(page, lines=page.lines[:-1]) if is_growing else page
 
 
 async def _append_whole(tx: Tx, owner: Owner, zone: str, more: bytes, *, stamp: ZoneStamp) -> int:
