@@ -104,8 +104,9 @@ async def import_blocks(
     from holdfast.store.sqlite.block_files import BlockFolder
 
     with closing(BlockFolder(folder)) as source:
-        importer = BlockZones(holdfast.store, holdfast.zones.stamping, holdfast.owner)
-        return await importer.migrate(source, holdfast.config.home, dry_run=dry_run)
+        stamping, owner = holdfast.zones.stamping, holdfast.owner
+        importer = BlockZones(holdfast.store, stamping, owner, source, dry_run=dry_run)
+        return await importer.migrate(holdfast.config.home)
 
 
 async def blocks_left(store: Store, folder: Path) -> int:
@@ -116,7 +117,7 @@ async def blocks_left(store: Store, folder: Path) -> int:
     clock = SystemClock()
     stamping = Stamping(clock=clock, id_factory=IdFactory(clock, SystemRandomness()))
     with closing(BlockFolder(folder)) as source:
-        return await BlockZones(store, stamping, LOCAL_OWNER).left(source)
+        return await BlockZones(store, stamping, LOCAL_OWNER, source).left()
 
 
 def build_models(secrets: Secrets) -> "ModelRouter":

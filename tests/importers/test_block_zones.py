@@ -38,8 +38,9 @@ def folder(tmp_path: Path) -> Path:
 async def brought(house: Holdfast, folder: Path, *, dry_run: bool = False) -> BlockReport:
     source = BlockFolder(folder)
     try:
-        importer = BlockZones(house.store, house.zones.stamping, house.owner)
-        return await importer.migrate(source, house.config.home, dry_run=dry_run)
+        stamping = house.zones.stamping
+        importer = BlockZones(house.store, stamping, house.owner, source, dry_run=dry_run)
+        return await importer.migrate(house.config.home)
     finally:
         source.close()
 

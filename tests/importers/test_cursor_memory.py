@@ -16,7 +16,6 @@ from holdfast.importers.cursor_memory import (
     FileWarning,
     ImportVerification,
     KindCount,
-    MemoryImportOptions,
     MemoryReport,
     SkippedFile,
 )
@@ -55,8 +54,9 @@ def root(tmp_path: Path) -> Path:
 
 
 async def brought(house: Holdfast, root: Path, **wish: bool) -> MemoryReport:
-    importer = CursorMemory(house.store, house.observations, house.owner)
-    return await importer.migrate(MemoryFolder(root), MemoryImportOptions(**wish))
+    folder = MemoryFolder(root)
+    importer = CursorMemory(house.store, house.observations, house.owner, folder, **wish)
+    return await importer.migrate()
 
 
 async def snapshot(house: Holdfast, session_id: str) -> dict[str, Any]:
@@ -471,12 +471,13 @@ async def test_the_second_file_of_one_session_is_another_claim(quiet: Holdfast, 
     a_memory(root, "sessions/one.json", SESSION)
     a_memory(root, "sessions/two.json", {**SESSION, "duration": 3600})
     steps: list[tuple[int, int]] = []
-    importer = CursorMemory(quiet.store, quiet.observations, quiet.owner)
+    folder = MemoryFolder(root)
+    importer = CursorMemory(quiet.store, quiet.observations, quiet.owner, folder)
 
     def progress(done: int, total: int) -> None:
         steps.append((done, total))
 
-    report = await importer.migrate(MemoryFolder(root), MemoryImportOptions(), progress=progress)
+    report = await importer.migrate(progress=progress)
 
     assert report.by_kind["session"] == KindCount(files=2, entities=1)
     assert steps == [(1, 2), (2, 2)]

@@ -43,8 +43,8 @@ async def _brought_in(folder: Path, given: list[Transcript]) -> list[str]:
     async with open_holdfast(config=settings(folder / "home"), scope=RunScope.NONE) as house:
         source = BlockFolder(old)
         try:
-            importer = BlockZones(house.store, house.zones.stamping, house.owner)
-            report = await importer.migrate(source, house.config.home)
+            importer = BlockZones(house.store, house.zones.stamping, house.owner, source)
+            report = await importer.migrate(house.config.home)
         finally:
             source.close()
         assert report.stats.failures == 0

@@ -102,44 +102,19 @@ class _SourceBlock(Struct, frozen=True, kw_only=True):
 
 
 class BlockZones:
-    """Imports the zones of blocks for one owner's agents."""
+    """One import of the zones of a source's blocks for an owner's agents.
 
-    def __init__(self, store: Store, stamping: Stamping, owner: Owner) -> None:
-        self._store = store
-        self._stamping = stamping
-        self._owner = owner
-
-    async def migrate(
-        self, source: BlockSource, data_dir: Path, *, dry_run: bool = False
-    ) -> BlockReport:
-        """Import everything once; a dry run only reports what would be written."""
-        mark = import_marker(source.path)
-        if await self._store.read(lambda tx: tx.zones.is_marked(mark)):
-            return BlockReport(stats=MigrationStats())
-        blocks = await asyncio.to_thread(source.blocks)
-        if blocks is None:
-            return BlockReport(stats=MigrationStats())
-        run = _Run(self._store, self._stamping, self._owner, source, dry_run=dry_run)
-        report = await run.all(sorted(blocks, key=lambda block: block.oid))
-        if not dry_run and not report.troubles:
-            await self._store.write(lambda tx: tx.zones.mark(mark, stamp_of(self._stamping).at))
-            await asyncio.to_thread(write_flag_file, data_dir, MIGRATION_MARKER_V1)
-        log.info("block zones were imported", extra={"fields": asdict(report.stats)})
-        return report
-
-    async def left(self, source: BlockSource) -> int:
-        """Return how many blocks have a snapshot that is in no archive and no active zone."""
-        blocks = await asyncio.to_thread(source.blocks)
-        run = _Run(self._store, self._stamping, self._owner, source, dry_run=True)
-        run.counts_active = True
-        return (await run.all(blocks or [])).stats.archives_written
-
-
-class _Run:
-    """One run over the blocks of a source."""
+    A dry run only reports what would be written.
+    """
 
     def __init__(
-        self, store: Store, stamping: Stamping, owner: Owner, source: BlockSource, *, dry_run: bool
+        self,
+        store: Store,
+        stamping: Stamping,
+        owner: Owner,
+        source: BlockSource,
+        *,
+        dry_run: bool = False,
     ) -> None:
         self._store = store
         self._stamping = stamping
@@ -147,13 +122,34 @@ class _Run:
         self._source = source
         self._is_dry = dry_run
         # Whether contents of an active zone count as archived.
-        self.counts_active = False
+        self._counts_active = False
         self._counts: dict[str, int] = {}
         self._failures_seen: list[BlockFailure] = []
         # What a dry run would have written so far.
         self._promised: set[tuple[str, bytes]] = set()
 
-    async def all(self, blocks: list[Block]) -> BlockReport:
+    async def migrate(self, data_dir: Path) -> BlockReport:
+        """Import everything, unless this was done before."""
+        mark = import_marker(self._source.path)
+        if await self._store.read(lambda tx: tx.zones.is_marked(mark)):
+            return BlockReport(stats=MigrationStats())
+        blocks = await asyncio.to_thread(self._source.blocks)
+        if blocks is None:
+            return BlockReport(stats=MigrationStats())
+        report = await self._bring_all(sorted(blocks, key=lambda block: block.oid))
+        if not self._is_dry and not report.troubles:
+            await self._store.write(lambda tx: tx.zones.mark(mark, stamp_of(self._stamping).at))
+            await asyncio.to_thread(write_flag_file, data_dir, MIGRATION_MARKER_V1)
+        log.info("block zones were imported", extra={"fields": asdict(report.stats)})
+        return report
+
+    async def left(self) -> int:
+        """Return how many blocks have a snapshot that is in no archive and no active zone."""
+        self._is_dry = self._counts_active = True
+        blocks = await asyncio.to_thread(self._source.blocks)
+        return (await self._bring_all(blocks or [])).stats.archives_written
+
+    async def _bring_all(self, blocks: list[Block]) -> BlockReport:
         """Import every block, then fill the active zones."""
         newest: dict[str, _SourceBlock] = {}
         for block in blocks:
@@ -235,7 +231,7 @@ class _Run:
     async def _is_held(self, tx: Tx, source_block: _SourceBlock) -> bool:
         """Return whether an archive of the agent has the same bytes."""
         found = await archives_of(tx, self._owner, source_block.definition_id)
-        active = [agent_current_zone(source_block.definition_id)] if self.counts_active else []
+        active = [agent_current_zone(source_block.definition_id)] if self._counts_active else []
         for zone in [*(zone for zone, _ in found), *active]:
             files = {file.name: file for file in await tx.zones.files(self._owner, zone)}
             mine = {name: file for name, file in files.items() if name in NAMES and file.size}

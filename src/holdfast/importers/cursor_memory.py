@@ -118,13 +118,6 @@ _FIRST = {
 Progress = Callable[[int, int], None]
 
 
-class MemoryImportOptions(Struct, frozen=True, kw_only=True):
-    """Import options: `dry_run` writes nothing, `repair` fills in missing fields."""
-
-    dry_run: bool = False
-    repair: bool = False
-
-
 class _FileClaim(Struct, frozen=True, kw_only=True):
     """A file's validated claim, its idempotency key and its repairs."""
 
@@ -134,35 +127,10 @@ class _FileClaim(Struct, frozen=True, kw_only=True):
 
 
 class CursorMemory:
-    """Imports a folder for one owner."""
+    """One import of a folder for an owner.
 
-    def __init__(self, store: Store, observations: Observations, owner: Owner) -> None:
-        self._store = store
-        self._observations = observations
-        self._owner = owner
-
-    async def migrate(
-        self,
-        folder: MemoryFolder,
-        options: MemoryImportOptions,
-        *,
-        progress: Progress | None = None,
-    ) -> MemoryReport:
-        """Import every file; a failed file is reported and does not stop the others."""
-        run = _Run(self._store, self._observations, self._owner, folder, options)
-        places = await asyncio.to_thread(folder.files)
-        for number, (kind, path) in enumerate(places, start=1):
-            await run.bring(kind, path)
-            if progress is not None:
-                progress(number, len(places))
-        report = await run.report()
-        counts = {name: value for name, value in asdict(report).items() if isinstance(value, int)}
-        log.info("memories were imported", extra={"fields": counts})
-        return report
-
-
-class _Run:
-    """One run over the files of a folder."""
+    `dry_run` writes nothing, `repair` fills in missing fields.
+    """
 
     def __init__(
         self,
@@ -170,13 +138,16 @@ class _Run:
         observations: Observations,
         owner: Owner,
         folder: MemoryFolder,
-        options: MemoryImportOptions,
+        *,
+        dry_run: bool = False,
+        repair: bool = False,
     ) -> None:
         self._store = store
         self._observations = observations
         self._owner = owner
         self._folder = folder
-        self._options = options
+        self._is_dry = dry_run
+        self._repairs_files = repair
         self._counts = dict.fromkeys(("imported", "unchanged", "repaired"), 0)
         self._files = dict.fromkeys(EntityType, 0)
         self._subjects: dict[Subject, bool] = {}
@@ -184,7 +155,19 @@ class _Run:
         self._warned: list[FileWarning] = []
         self._failures: list[ImportFailure] = []
 
-    async def bring(self, kind: EntityType, path: str) -> None:
+    async def migrate(self, *, progress: Progress | None = None) -> MemoryReport:
+        """Import every file; a failed file is reported and does not stop the others."""
+        places = await asyncio.to_thread(self._folder.files)
+        for number, (kind, path) in enumerate(places, start=1):
+            await self._bring(kind, path)
+            if progress is not None:
+                progress(number, len(places))
+        report = await self._report()
+        counts = {name: value for name, value in asdict(report).items() if isinstance(value, int)}
+        log.info("memories were imported", extra={"fields": counts})
+        return report
+
+    async def _bring(self, kind: EntityType, path: str) -> None:
         """Import one file, or record why it failed."""
         self._files[kind] += 1
         try:
@@ -207,7 +190,7 @@ class _Run:
             raise Invalid(Code.INVALID_TEXT, "Its name is not UTF-8; rename it.")
         file = self._folder.read(kind, path)
         data = map_fields(file, decode_payload_strictly(file.content))
-        mended = repair_fields(file, data) if self._options.repair else []
+        mended = repair_fields(file, data) if self._repairs_files else []
         payload = accept_payload(kind, data)
         key = file_key(file)
         claim = Claim(
@@ -221,7 +204,7 @@ class _Run:
 
     async def _write(self, found: _FileClaim) -> bool:
         """Write a claim, unless this is a dry run; return whether it is new."""
-        if self._options.dry_run:
+        if self._is_dry:
             return True
         done = await self._observations.import_(self._owner, found.claim)
         # A concurrent run may have imported it already.
@@ -236,7 +219,7 @@ class _Run:
         self._counts["repaired"] += bool(found.repairs)
         self._repairs += found.repairs
         # In a dry run the timeline is computed from this file alone.
-        is_on = self._options.dry_run and _starts_timeline(self._owner, found)
+        is_on = self._is_dry and _starts_timeline(self._owner, found)
         self._subjects[subject] = self._subjects.get(subject, False) or is_on
 
     def _fail(self, path: str, error: str, details: Any) -> None:
@@ -244,7 +227,7 @@ class _Run:
             ImportFailure(file=storable(path), error=error, details=dict(details))
         )
 
-    async def report(self) -> MemoryReport:
+    async def _report(self) -> MemoryReport:
         """Return the report, after verifying the result in the store."""
         for path, reason in self._folder.unreadable.items():
             self._fail(path, "unreadable", {"message": reason})
@@ -257,7 +240,7 @@ class _Run:
         }
         return MemoryReport(
             root=storable(self._folder.path),
-            dry_run=self._options.dry_run,
+            dry_run=self._is_dry,
             files=sum(self._files.values()),
             failed=len(self._failures),
             **self._counts,
@@ -277,7 +260,7 @@ class _Run:
         found, missing = 0, []
         for subject, is_on in self._subjects.items():
             is_there, is_in_timeline = (True, is_on)
-            if not self._options.dry_run:
+            if not self._is_dry:
                 is_there, is_in_timeline = await self._stands(subject)
             found += is_there
             missing += [] if is_in_timeline else [subject.entity_id]

@@ -12,7 +12,7 @@ from holdfast.cli.errors import FINDINGS
 from holdfast.cli.options import argument, flag
 from holdfast.cli.output import Printer
 from holdfast.cli.workspace import absolute_path
-from holdfast.importers.cursor_memory import CursorMemory, MemoryImportOptions, MemoryReport
+from holdfast.importers.cursor_memory import CursorMemory, MemoryReport
 from holdfast.importers.cursor_memory_files import MemoryFolder
 
 app = typer.Typer()
@@ -40,15 +40,21 @@ async def cursor_memory(
     imported or fails verification; all other files are imported.
     """
     memories = MemoryFolder(absolute_path(folder))
-    import_options = MemoryImportOptions(dry_run=dry_run, repair=repair)
 
     def progress(done: int, total: int) -> None:
         if done % PROGRESS == 0:
             printer.remark(f"{done} of {total} files.")
 
     async with open_local(printer) as holdfast:
-        importer = CursorMemory(holdfast.store, holdfast.observations, holdfast.owner)
-        report = await importer.migrate(memories, import_options, progress=progress)
+        importer = CursorMemory(
+            holdfast.store,
+            holdfast.observations,
+            holdfast.owner,
+            memories,
+            dry_run=dry_run,
+            repair=repair,
+        )
+        report = await importer.migrate(progress=progress)
     if printer.is_json:
         printer.document(report)
     else:
