@@ -8,7 +8,7 @@ from holdfast.domain.agents import Agent
 from holdfast.domain.errors import Internal
 from holdfast.domain.events import ZoneArchived
 from holdfast.domain.ids import Owner, SessionKey
-from holdfast.domain.time import instant, microseconds
+from holdfast.domain.time import instant, milliseconds
 from holdfast.ports.store import Tx
 from holdfast.services.journal import JournalTransaction, SessionWriter
 from holdfast.services.stamping import Stamping
@@ -22,7 +22,7 @@ def stamp_of(stamping: Stamping) -> ZoneStamp:
     """Return the time and the generation factory for file changes."""
     # The last sixteen digits of an id, nearly all of them random.
     return ZoneStamp(
-        at=_ms(stamping.clock.now()),
+        at=milliseconds(stamping.clock.now()),
         generation=lambda: stamping.id_factory.new().replace("-", "")[-16:],
     )
 
@@ -39,9 +39,8 @@ async def bind_zone(entry: JournalTransaction, agent: Agent, key: SessionKey) ->
     """Archive an agent's active zone and bind the zone to a new session."""
     zone = agent_current_zone(agent.id)
     archived = await _cleared(entry.tx, agent.owner, zone, entry.now)
-    before = await entry.tx.zones.bound_session(agent.owner, zone)
-    if archived is not None and before is not None:
-        await _tell(entry, before, archived.archive_zoneid)
+    if archived is not None:
+        await notify_bound_session(entry, agent.owner, zone, archived.archive_zoneid)
     await entry.tx.zones.bind(agent.owner, zone, key)
 
 
@@ -61,31 +60,24 @@ async def notify_bound_session(
     entry: JournalTransaction, owner: Owner, zone: str, archive: str
 ) -> None:
     """Emit `ZoneArchived` in the session bound to the zone, if any."""
-    bound_session = await entry.tx.zones.bound_session(owner, zone)
-    if bound_session is not None:
-        await _tell(entry, bound_session, archive)
+    key = await entry.tx.zones.bound_session(owner, zone)
+    if key is None:
+        return
+    try:
+        writer = await entry.open_by_key(key)
+    except Internal as error:
+        # One damaged session must not prevent the others from using the zone.
+        log.error("a session was not bound to its zone: %s", error.message)
+    else:
+        writer.add_event(ZoneArchived(zone=archive))
 
 
 async def _cleared(
     tx: Tx, owner: Owner, zone: str, now: Callable[[], datetime]
 ) -> ArchiveResult | None:
     try:
-        return await clear_active_zone(tx, owner, zone, lambda: _ms(now()))
+        return await clear_active_zone(tx, owner, zone, lambda: milliseconds(now()))
     except Internal as error:
         # A damaged zone must not prevent a session from starting or ending.
         log.error("an active zone was not archived: %s", error.message)
         return None
-
-
-async def _tell(entry: JournalTransaction, key: SessionKey, archive: str) -> None:
-    try:
-        writer = await entry.open_by_key(key)
-    except Internal as error:
-        # One damaged session must not prevent the others from using the zone.
-        log.error("a session was not bound to its zone: %s", error.message)
-        return
-    writer.add_event(ZoneArchived(zone=archive))
-
-
-def _ms(at: datetime) -> int:
-    return microseconds(at) // 1000
