@@ -7,6 +7,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.time import format_iso8601, milliseconds
 from holdfast.observations.model import EntityType
 from holdfast.observations.queries import EntityQuery, HistoryQuery, TimelineQuery
 from tests.marks import each_case
@@ -180,6 +181,29 @@ async def test_a_damaged_entity_does_not_end_a_listing(
 
     assert [each.key for page in found for each in page.items] == ["FU-3", "FU-1", "FU-0"]
     assert "the snapshot of" in caplog.text
+
+
+async def test_a_damaged_claim_does_not_end_a_listing_of_the_past(
+    quiet: Holdfast, clock: SettableClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    past = format_iso8601(milliseconds(clock.now()))
+    for duration in (1, 2):
+        for name in ("first", "other"):
+            await quiet.observations.submit(
+                quiet.owner, a_payload(session_id=name, duration=duration)
+            )
+        clock.advance(seconds=1)
+    await query(quiet, "DROP TRIGGER observations_are_never_edited")
+    await query(
+        quiet,
+        "UPDATE observations SET source = 'x' WHERE entity_key ="
+        " (SELECT key FROM entities WHERE name = 'other')",
+    )
+
+    found = await quiet.observations.query(quiet.owner, HistoryQuery(at=past))
+
+    assert [(each.key, each.snapshot["duration"]) for each in found.items] == [("first", 1)]
+    assert "observation 1 of ent_" in caplog.text
 
 
 async def test_who_is_damaged_hides_no_timeline_that_it_is_on(

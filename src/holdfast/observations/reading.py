@@ -1,7 +1,7 @@
 """Reads observed history: one entity, lists of entities, and timelines."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -37,12 +37,10 @@ from holdfast.observations.queries import (
     PAGE_MOST,
     CheckpointState,
     EntityListing,
-    EntityOrder,
     EntityPage,
     EntityQuery,
     History,
     HistoryQuery,
-    HostedSession,
     ListedEntity,
     ObservationPage,
     TimelinePage,
@@ -54,7 +52,6 @@ from holdfast.observations.queries import (
     encode_claim,
     encode_event,
     encode_place,
-    hosted_value,
     in_order,
     is_behind,
     matches,
@@ -65,6 +62,7 @@ from holdfast.observations.snapshots import (
     Resolver,
     as_of,
     claims_of,
+    compute_as_of,
     encode_entity,
     find,
     found_in_list,
@@ -331,14 +329,14 @@ class ObservationReader:
         self, tx: Tx, owner: Owner, listed: ListedEntity, seen: AsOf = EVERYTHING
     ) -> Entity | None:
         """Return an entity; None if it is damaged, so that the rest is still listed."""
-        try:
-            found = await found_in_list(tx, owner, listed)
+
+        async def resolve() -> Entity:
+            known = await found_in_list(tx, owner, listed)
             if seen == EVERYTHING:
-                return await self._resolver.entity(tx, found)
-            return await as_of(tx, found, await claims_of(tx, found), seen)
-        except Internal as error:
-            log.error("%s", error.message)
-            return None
+                return await self._resolver.entity(tx, known)
+            return await compute_as_of(tx, known, seen)
+
+        return await _undamaged(resolve())
 
     async def timeline(
         self,
@@ -391,9 +389,10 @@ class ObservationReader:
         found = await tx.projections.events(stored)
         total = await tx.projections.count_events(stored)
         for known in hosted.values():
-            every = await self._computed(tx, known, event_filter)
+            entity = await _undamaged(self._resolver.entity(tx, known))
+            window, types, after = event_filter.window, event_filter.types, event_filter.after
+            every = events_of(entity, window=window, types=types) if entity is not None else ()
             total += len(every)
-            after = event_filter.after
             found += [(known.key, each) for each in every if not after or each.place > after]
         found = sorted(found, key=lambda each: each[1].place)[: event_filter.limit]
         mentioned = await tx.projections.mentioned({key for key, _ in found}, names)
@@ -403,17 +402,6 @@ class ObservationReader:
             for key, event in found
         ]
         return events, total
-
-    async def _computed(
-        self, tx: Tx, known: KnownEntity, event_filter: EventFilter
-    ) -> tuple[TimelineEvent, ...]:
-        """Return the events of a hosted session; none if it is damaged."""
-        try:
-            entity = await self._resolver.entity(tx, known)
-        except Internal as error:
-            log.error("%s", error.message)
-            return ()
-        return events_of(entity, window=event_filter.window, types=event_filter.types)
 
 
 async def _meant(tx: Tx, owner: Owner, entity_id: str) -> list[KnownEntity]:
@@ -445,49 +433,42 @@ _EVERY: Final = 1 << 31
 
 
 async def list_as_of(tx: Tx, listing: EntityListing, seen: AsOf) -> list[ListedEntity]:
-    """Return all entities visible at a time, in order; ignores the listing's cursor."""
-    found: list[ListedEntity] = []
+    """Return all sessions visible at a time, in order; ignores the listing's cursor."""
     every = await tx.projections.page(replace(listing, after=None, limit=_EVERY))
     now = {each.entity_id: each for each in every}
+    found: list[ListedEntity] = []
+    changed: list[KnownEntity] = []
     for known in await tx.projections.entities(listing.owner, listing.entity_type):
-        if _is_unchanged(known, seen):
-            found += [] if known.is_deleted else [now[known.entity_id]]
-            continue
-        entity = await as_of(tx, known, await claims_of(tx, known), seen)
-        if entity.snapshot:
+        # A hosted session changes without new claims.
+        is_same = seen.shows(moment(known.last_ms), moment(known.known_ms))
+        if known.session_key is not None or not is_same:
+            changed.append(known)
+        elif not known.is_deleted:
+            found.append(now[known.entity_id])
+    for hosted in await tx.projections.hosted(listing.owner):
+        known, updated = hosted_entity(listing.owner, hosted.id, hosted.key), hosted.updated_at
+        if seen.shows(instant(updated), instant(updated)):
+            found.append(now[known.entity_id])
+        elif seen.shows(instant(hosted.created_at), instant(hosted.created_at)):
+            changed.append(known)
+    for known in changed:
+        entity = await _undamaged(compute_as_of(tx, known, seen))
+        if entity is not None and entity.snapshot:
             found.append(
                 ListedEntity(
                     value=order_value(entity, listing.order),
                     entity_id=known.entity_id,
-                    key=known.key,
+                    key=known.key or None,
                     session_key=known.session_key,
                 )
             )
-    for hosted in await tx.projections.hosted(listing.owner):
-        opened = instant(hosted.created_at)
-        if seen.shows(opened, opened):
-            found.append(await _opened(tx, listing, hosted, seen))
     return in_order(found, listing)
 
 
-def _is_unchanged(known: KnownEntity, seen: AsOf) -> bool:
-    """Return whether the current state was already known at that time."""
-    is_seen = seen.shows(moment(known.last_ms), moment(known.known_ms))
-    # A hosted session changes without new claims.
-    return is_seen and known.session_key is None
-
-
-async def _opened(
-    tx: Tx, listing: EntityListing, hosted: HostedSession, seen: AsOf
-) -> ListedEntity:
-    """Return the listing row of a hosted session as of a time."""
-    known = hosted_entity(listing.owner, hosted.id, hosted.key)
-    listed = ListedEntity(value=None, entity_id=known.entity_id, session_key=hosted.key)
-    changed = instant(hosted.updated_at)
-    if listing.order is EntityOrder.LAST_OBSERVATION_AT and not seen.shows(changed, changed):
-        entity = await as_of(tx, known, (), seen)
-        return replace(listed, value=order_value(entity, listing.order))
-    ended = None if hosted.finished_at is None else instant(hosted.finished_at)
-    if ended is not None and not seen.shows(ended, ended):
-        hosted = replace(hosted, finished_at=None)
-    return replace(listed, value=hosted_value(hosted, listing.order))
+async def _undamaged(read: Coroutine[Any, Any, T]) -> T | None:
+    """Return what was read; None if it is damaged, which is logged."""
+    try:
+        return await read
+    except Internal as error:
+        log.error("%s", error.message)
+        return None

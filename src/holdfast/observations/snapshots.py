@@ -226,7 +226,7 @@ class Resolver:
         source = (head.chain, head.updated_at, head.inherited, _newest(known))
         kept = self._hosted.look(known.entity_id)
         if kept is None or kept.source != source:
-            entity = await as_of(tx, known, await claims_of(tx, known), EVERYTHING)
+            entity = await compute_as_of(tx, known, EVERYTHING)
             kept = CachedEntity(entity, source, len(encode_entity(entity)))
             self._hosted.put(known.entity_id, kept)
         return kept.entity
@@ -237,6 +237,11 @@ async def as_of(tx: Tx, known: KnownEntity, claims: Sequence[Observation], horiz
     key = known.session_key
     journal = None if key is None else await _journal(tx, key)
     return resolve(known.subject, claims, journal=journal, horizon=horizon)
+
+
+async def compute_as_of(tx: Tx, known: KnownEntity, horizon: AsOf) -> Entity:
+    """Return an entity within a horizon, computed from its claims and its journal."""
+    return await as_of(tx, known, await claims_of(tx, known), horizon)
 
 
 async def claims_of(tx: Tx, known: KnownEntity) -> list[Observation]:
