@@ -141,11 +141,10 @@ def test_all_tables_are_strict_and_all_of_them_ours(connection: Connection) -> N
         "marks",
         "media",
         "media_uses",
-        "mentions",
+        "mentioned_ids",
         "messages",
         "migrations",
         "models",
-        "names",
         "observations",
         "openings",
         "programs",
@@ -212,8 +211,7 @@ def test_references_are_declared_where_rows_belong_together(connection: Connecti
         ("observations", "entity_key", "entities", "NO ACTION"),
         ("snapshots", "entity_key", "entities", "NO ACTION"),
         ("timeline", "entity_key", "entities", "NO ACTION"),
-        ("mentions", "entity_key", "entities", "NO ACTION"),
-        ("mentions", "name_key", "names", "NO ACTION"),
+        ("mentioned_ids", "entity_key", "entities", "NO ACTION"),
     }
 
 
@@ -256,7 +254,7 @@ def test_what_names_a_row_names_no_other(connection: Connection) -> None:
         ("entities", ("session_key",)),
         ("observations", ("entity_key", "ordinal")),
         ("observations", ("owner", "idempotency_key")),
-        ("names", ("owner", "name")),
+        ("mentioned_ids", ("owner", "name", "entity_key")),
     }
     # The session and the number of a row in one integer.
     keyed = "SELECT name FROM pragma_table_info(:table) WHERE pk = 1 AND type = 'INTEGER'"
@@ -276,3 +274,26 @@ def test_what_is_searched_has_an_index(connection: Connection) -> None:
         ("sessions", ("forked_key",)),
         ("tokens", ("owner", "id")),
     }
+
+
+def test_ids_that_entities_name_survive_both_ways(connection: Connection) -> None:
+    up(connection)
+    connection.query(
+        "INSERT INTO entities (key, id, owner, entity_type, name, observations, first_ms, last_ms,"
+        " known_ms, is_deleted, checksum)"
+        " VALUES (7, 'ent_1', 'local', 'agent_session', 'abc123', 1, 5, 5, 5, 0, 0)"
+    )
+    connection.query("INSERT INTO timeline VALUES (7, 5, 0, x'01', 2, 0, x'7b7d')")
+    connection.query("INSERT INTO mentioned_ids VALUES ('local', 'FU-1', 7)")
+
+    down(connection, 16)
+    former = connection.query(
+        "SELECT n.owner, n.name, t.entity_key, t.ms, t.rank, t.id, t.type, m.is_wide"
+        "  FROM mentioned_timeline t"
+        "  JOIN names n ON n.key = t.name_key"
+        "  JOIN mentions m ON m.name_key = t.name_key AND m.entity_key = t.entity_key"
+    )
+    up(connection)
+
+    assert former == [("local", "FU-1", 7, 5, 0, b"\x01", 2, 0)]
+    assert connection.query("SELECT * FROM mentioned_ids") == [("local", "FU-1", 7)]

@@ -196,10 +196,10 @@ def _rows(connection: Connection, table: str) -> list[Any]:
 async def test_what_is_computed_again_is_what_was_kept(file: Path, store: SqliteStore) -> None:
     await store.write(lambda tx: written(tx, COMPLETE, a_payload(duration=5)))
     await store.write(lambda tx: written(tx, a_payload(session_id="another")))
-    tables = ("entities", "snapshots", "timeline", "names", "mentions")
+    tables = ("entities", "snapshots", "timeline", "mentioned_ids")
     connection = connect(file, KEY)
     before = {name: _rows(connection, name) for name in tables}
-    for name in ("snapshots", "timeline", "mentions"):
+    for name in ("snapshots", "timeline", "mentioned_ids"):
         await query(store, f"DELETE FROM {name}")
 
     async def anew(tx: Tx) -> list[bool]:

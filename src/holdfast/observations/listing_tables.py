@@ -23,7 +23,6 @@ from holdfast.observations.rows import (
     EVENTS,
     HOSTED_NAMING,
     MENTIONED,
-    NAME_KEY,
     SELECTED,
     TYPES,
     Place,
@@ -293,21 +292,20 @@ class Timelines:
 
     _db: Database
 
-    async def name_key(self, owner: Owner, name: str) -> int | None:
-        rows = await self._db.fetch(NAME_KEY, {"owner": owner, "name": name})
-        return rows[0][0] if rows else None
-
-    async def hosted_naming(self, owner: Owner, name_keys: Collection[int]) -> list[KnownEntity]:
-        asked = {"owner": owner, "name_keys": _json_list(name_keys)}
-        return list(sound(await self._db.fetch(HOSTED_NAMING, asked), known_of))
+    async def hosted_naming(self, owner: Owner, names: Sequence[str]) -> list[KnownEntity]:
+        places, asked = _placeholders(names)
+        sql = HOSTED_NAMING.format(names=places)
+        return list(sound(await self._db.fetch(sql, {**asked, "owner": owner}), known_of))
 
     async def mentioned(
-        self, keys: Collection[int], name_keys: Collection[int]
-    ) -> dict[int, list[int]]:
-        asked = {"keys": _json_list(keys), "name_keys": _json_list(name_keys)}
-        found: dict[int, list[int]] = {}
-        for key, name_key in await self._db.fetch(MENTIONED, asked):
-            found.setdefault(key, []).append(name_key)
+        self, keys: Collection[int], names: Sequence[str]
+    ) -> dict[int, tuple[str, ...]]:
+        """Return which of these ids each entity mentions, if any."""
+        places, asked = _placeholders(names)
+        sql = MENTIONED.format(names=places)
+        found: dict[int, tuple[str, ...]] = {}
+        for key, name in await self._db.fetch(sql, {**asked, "keys": _json_list(keys)}):
+            found[key] = (*found.get(key, ()), name)
         return found
 
     async def events(self, event_filter: EventFilter) -> list[tuple[int, TimelineEvent]]:
@@ -316,9 +314,7 @@ class Timelines:
         after = None if event_filter.after is None else kept_place(event_filter.after)
         while left := event_filter.limit - len(found):
             conditions, asked = _conditions(event_filter, after)
-            rows = await self._db.fetch(
-                EVENTS.format(conditions=conditions), {**asked, "limit": left}
-            )
+            rows = await self._db.fetch(EVENTS.format(**conditions), {**asked, "limit": left})
             found += sound(rows, _event_of)
             if len(rows) < left:
                 break
@@ -327,7 +323,7 @@ class Timelines:
 
     async def count_events(self, event_filter: EventFilter) -> int:
         conditions, asked = _conditions(event_filter)
-        return int((await self._db.fetch(COUNT_EVENTS.format(conditions=conditions), asked))[0][0])
+        return int((await self._db.fetch(COUNT_EVENTS.format(**conditions), asked))[0][0])
 
 
 def _event_of(row: Row) -> tuple[int, TimelineEvent]:
@@ -337,12 +333,14 @@ def _event_of(row: Row) -> tuple[int, TimelineEvent]:
 
 def _conditions(
     event_filter: EventFilter, after: Place | None = None
-) -> tuple[str, dict[str, Any]]:
-    """Return the SQL conditions of a filter; names are constants and values are bound."""
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the SQL parts of a filter; they consist of constants, and values are bound."""
     conditions = ["TRUE"]
+    places, named = _placeholders(event_filter.names)
     asked: dict[str, Any] = {
+        **named,
+        "owner": event_filter.owner,
         "keys": _json_list(event_filter.keys),
-        "name_keys": _json_list(event_filter.name_keys),
         "apart": _json_list(event_filter.apart),
     }
     if event_filter.window.start is not None:
@@ -357,7 +355,13 @@ def _conditions(
     if event_filter.types:
         conditions.append("t.type IN (SELECT value FROM json_each(:types))")
         asked["types"] = _json_list([TYPES[each] for each in event_filter.types])
-    return " AND ".join(conditions), asked
+    return {"names": places, "conditions": " AND ".join(conditions)}, asked
+
+
+def _placeholders(texts: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """Return a placeholder for each text, and the texts bound to them."""
+    bound = {f"name_{number}": text for number, text in enumerate(texts)}
+    return ", ".join(f":{name}" for name in bound), bound
 
 
 def _json_list(numbers: Collection[int]) -> str:

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from holdfast.domain.ids import EntityId, SessionKey
+from holdfast.domain.ids import EntityId, Owner, SessionKey
 from holdfast.observations.as_of import TimeWindow
 from holdfast.observations.model import ObservationKind, Subject
 from holdfast.observations.timeline import EventPlace, EventType, TimelineEvent
@@ -62,11 +62,12 @@ class Projection(Struct, frozen=True, kw_only=True, gc=False):
 class EventFilter(Struct, frozen=True, kw_only=True):
     """Filter for the events of a timeline, with a position to start after.
 
-    `keys` are entities, `name_keys` ids that others mention, `apart` entities to leave out.
+    `keys` are entities, `names` ids that others mention, `apart` entities to leave out.
     """
 
+    owner: Owner
     keys: tuple[int, ...] = ()
-    name_keys: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
     apart: tuple[int, ...] = ()
     window: TimeWindow
     types: tuple[EventType, ...] = ()

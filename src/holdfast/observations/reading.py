@@ -353,6 +353,7 @@ class ObservationReader:
         types = tuple(sorted(set(wanted.event_types)))
         marks = ("timeline", owner, entity_id, stretch.start, stretch.end, types)
         event_filter = EventFilter(
+            owner=owner,
             window=stretch,
             types=types,
             after=decode_event(cursor, marks),
@@ -360,7 +361,7 @@ class ObservationReader:
         )
 
         async def look(tx: Tx) -> TimelinePage:
-            events, total = await self._read_events(tx, owner, entity_id, event_filter)
+            events, total = await self._read_events(tx, entity_id, event_filter)
             part = take_page(events[: wanted.limit], _size)
             last = part[-1] if len(part) < len(events) else None
             return TimelinePage(events=part, total=total, next_cursor=encode_event(last, marks))
@@ -368,22 +369,18 @@ class ObservationReader:
         return await self._store.read(look)
 
     async def _read_events(
-        self, tx: Tx, owner: Owner, entity_id: str, event_filter: EventFilter
+        self, tx: Tx, entity_id: str, event_filter: EventFilter
     ) -> tuple[Sequence[TimelineEvent], int]:
         """Return one page of events after the cursor, and the total count."""
-        own = await _meant(tx, owner, entity_id)
-        names: dict[int, str] = {}
-        for text in sorted({entity_id, *(text for each in own for text in each.names)}):
-            name_key = await tx.projections.name_key(owner, text)
-            if name_key is not None:
-                names[name_key] = text
-        naming = await tx.projections.hosted_naming(owner, names) if names else []
+        own = await _meant(tx, event_filter.owner, entity_id)
+        names = tuple(sorted({entity_id, *(text for each in own for text in each.names)}))
+        naming = await tx.projections.hosted_naming(event_filter.owner, names)
         # The events of hosted sessions follow from their journals, and are not stored.
         hosted = {each.entity_id: each for each in (*own, *naming) if each.session_key is not None}
         stored = replace(
             event_filter,
             keys=tuple(each.key for each in own if each.session_key is None),
-            name_keys=tuple(names),
+            names=names,
             apart=tuple(each.key for each in hosted.values()),
         )
         found = await tx.projections.events(stored)
@@ -395,8 +392,7 @@ class ObservationReader:
             total += len(every)
             found += [(known.key, each) for each in every if not after or each.place > after]
         found = sorted(found, key=lambda each: each[1].place)[: event_filter.limit]
-        mentioned = await tx.projections.mentioned({key for key, _ in found}, names)
-        related = {key: tuple(names[each] for each in of_it) for key, of_it in mentioned.items()}
+        related = await tx.projections.mentioned({key for key, _ in found}, names)
         events = [
             replace(event, related_to=related[key]) if key in related else event
             for key, event in found

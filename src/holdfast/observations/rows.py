@@ -187,33 +187,20 @@ DELETE FROM timeline
 """
 NAMES = """
 -- The ids that an entity names.
-SELECT n.name, m.name_key
-  FROM mentions m
-  JOIN names n ON n.key = m.name_key
- WHERE m.entity_key = :key
+SELECT name
+  FROM mentioned_ids
+ WHERE entity_key = :key
 """
-NAME_KEY = """
--- What an id is kept under.
-SELECT key
-  FROM names
+PUT_NAME = """
+-- That an entity names an id.
+INSERT INTO mentioned_ids (owner, name, entity_key)
+VALUES (:owner, :name, :key)
+"""
+DROP_NAME = """
+-- That an entity does not name an id any more.
+DELETE FROM mentioned_ids
  WHERE owner = :owner
    AND name = :name
-"""
-ADD_NAME = """
--- A new entity id.
-INSERT INTO names (owner, name)
-VALUES (:owner, :name)
-RETURNING key
-"""
-PUT_MENTION = """
--- That an entity names an id.
-INSERT INTO mentions (name_key, entity_key)
-VALUES (:name_key, :key)
-"""
-DROP_MENTION = """
--- That an entity does not name an id any more.
-DELETE FROM mentions
- WHERE name_key = :name_key
    AND entity_key = :key
 """
 RELINK = """
@@ -239,17 +226,17 @@ SELECT {WITH_NEWEST}
  WHERE e.owner = :owner
    AND e.session_key IS NOT NULL
    AND EXISTS (SELECT 1
-                 FROM mentions m
+                 FROM mentioned_ids m
                 WHERE m.entity_key = e.key
-                  AND m.name_key IN (SELECT value FROM json_each(:name_keys)))
+                  AND m.name IN ({{names}}))
 """  # noqa: S608 — the columns are a constant of another file
 MENTIONED = """
 -- Which of these ids some entities name.
-SELECT entity_key, name_key
-  FROM mentions
+SELECT entity_key, name
+  FROM mentioned_ids
  WHERE entity_key IN (SELECT value FROM json_each(:keys))
-   AND name_key IN (SELECT value FROM json_each(:name_keys))
- ORDER BY entity_key, name_key
+   AND name IN ({names})
+ ORDER BY entity_key, name
 """
 # CROSS JOIN keeps this order of the tables, in which SQLite stops reading the events of an entity,
 # which are sorted, behind the end of a full page.
@@ -258,8 +245,9 @@ _TIMELINE: Final = """
           FROM json_each(:keys)
          UNION
         SELECT entity_key
-          FROM mentions
-         WHERE name_key IN (SELECT value FROM json_each(:name_keys))
+          FROM mentioned_ids
+         WHERE owner = :owner
+           AND name IN ({names})
         EXCEPT
         SELECT value
           FROM json_each(:apart)) told

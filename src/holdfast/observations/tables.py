@@ -264,18 +264,12 @@ class SnapshotTables(EntityListings, Timelines):
 
     async def _save_names(self, known: KnownEntity, names: Sequence[str]) -> bool:
         """Save the ids that an entity mentions; return whether anything changed."""
-        rows = await self._db.fetch(sql.NAMES, {"key": known.key})
-        stood: dict[str, int] = dict(rows)
-        gone = [name_key for name, name_key in stood.items() if name not in names]
-        for name_key in gone:
-            await self._db.execute(sql.DROP_MENTION, {"key": known.key, "name_key": name_key})
-        new = [name for name in names if name not in stood]
-        for name in new:
-            asked = {"owner": known.subject.owner, "name": name}
-            rows = await self._db.fetch(sql.NAME_KEY, asked)
-            ((name_key,),) = rows or await self._db.fetch(sql.ADD_NAME, asked)
-            await self._db.execute(sql.PUT_MENTION, {"key": known.key, "name_key": name_key})
-        return bool(gone or new)
+        stood = {row[0] for row in await self._db.fetch(sql.NAMES, {"key": known.key})}
+        changed = stood.symmetric_difference(names)
+        for name in sorted(changed):
+            columns = {"owner": known.subject.owner, "name": name, "key": known.key}
+            await self._db.execute(sql.DROP_NAME if name in stood else sql.PUT_NAME, columns)
+        return bool(changed)
 
 
 def _saving(projection: Projection, before: Projection | None) -> str:

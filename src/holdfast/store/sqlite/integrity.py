@@ -142,7 +142,7 @@ _GROWING: Final = frozenset(
         "zone_files",
         "zone_parts",
     }
-    | {"entities", "observations", "snapshots", "timeline", "names", "mentions"}
+    | {"entities", "observations", "snapshots", "timeline", "mentioned_ids"}
     | {"search_index", "search_index_data", "search_index_idx", "search_words"}
 )
 # Tables whose answers depend on a table, if not only itself; messages are events as well.
@@ -162,7 +162,6 @@ _ANSWERS: Final = {
     "entities": ("observations", "projections"),
     "snapshots": ("projections",),
     "timeline": ("projections",),
-    "names": ("projections",),
     "search_words": (),
     **dict.fromkeys(
         (
@@ -171,7 +170,7 @@ _ANSWERS: Final = {
         ),
         ("search",),
     ),
-    "mentions": ("projections",),
+    "mentioned_ids": ("projections",),
 }
 # Methods whose results are verifiable; all other methods of an inconsistent table raise.
 _PROVEN: Final = {

@@ -24,7 +24,7 @@ _BEGINNING: Final = (
     "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL lock_timeout = '30s'"
 )
 # Tables with generated keys; their sequences must continue after the copied keys.
-_COUNTED: Final = ("zone_files", "zone_parts", "entities", "names")
+_COUNTED: Final = ("zone_files", "zone_parts", "entities")
 
 COLUMNS = """
 -- Column names of a table, without computed columns.

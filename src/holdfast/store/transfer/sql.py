@@ -34,8 +34,7 @@ TABLES: Final = {
     "observations": "entity_key, ordinal",
     "snapshots": "entity_key",
     "timeline": "entity_key, ms, rank, id",
-    "names": "key",
-    "mentions": "name_key, entity_key",
+    "mentioned_ids": "owner, name, entity_key",
 }
 
 HELD = """
