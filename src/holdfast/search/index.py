@@ -124,8 +124,8 @@ async def _caught_up(database: Database, limit: int) -> tuple[int, bool]:
             part = said[key, first]
         else:
             # One more than the limit, to detect whether the range is complete.
-            stretch = (first, _LAST if last is None else last)
-            part = IndexBatch(await _documents(database, key, stretch, room + 1))
+            end = _LAST if last is None else last
+            part = IndexBatch(await _claims(database, -key, first, end, limit=room + 1))
         found, further = part.first(room)
         here = {"key": key, "first": first}
         if further is not None:
@@ -230,19 +230,23 @@ async def note_removal(database: Database, head: SessionState) -> None:
         range(first, (_LAST if last is None else last) + 1)
         for first, last in await database.fetch(locked(database, TAIL_OF), {"key": key})
     ]
-    first = head.inherited + 1
-    while found := await _documents(database, key, (first, _LAST), _PAGE):
-        first = found[-1][0] + 1
-        for number, words in found:
-            if words is not None and not any(number in each for each in lacking):
-                await database.execute(DIG, {"document": place_of(key, number), "words": words})
-    standing = await session_meta(database, key)
-    for (title,) in await database.fetch(TITLE, {"key": key}):
-        if standing is not None:
-            words = text_words(standing.origin, standing.created_at, title)
-            await database.execute(DIG, {"document": place_of(key, 0), "words": words})
+    meta = await session_meta(database, key)
+    if meta is not None:
+        asked = {"key": key, "first": head.inherited + 1, "last": _LAST, "limit": _PAGE}
+        while rows := await database.fetch(ROWS, asked):
+            asked["first"] = rows[-1][0] + 1
+            for number, words in _messages(meta.origin, rows):
+                if words is not None and not any(number in each for each in lacking):
+                    await _dig(database, place_of(key, number), words)
+        for (title,) in await database.fetch(TITLE, {"key": key}):
+            words = text_words(meta.origin, meta.created_at, title)
+            await _dig(database, place_of(key, 0), words)
     await database.execute(FORGET_TAIL, {"key": key})
     await database.execute(FORGET_TITLE, {"key": key})
+
+
+async def _dig(database: Database, document: int, words: str) -> None:
+    await database.execute(DIG, {"document": document, "words": words})
 
 
 async def remove_documents(database: Database, limit: int) -> int:
@@ -284,22 +288,18 @@ async def _title(database: Database, key: int) -> list[Document]:
     return [(0, text_words(standing.origin, standing.created_at, standing.title))]
 
 
-async def _documents(
-    database: Database, key: int, stretch: tuple[int, int], limit: int
+async def _claims(
+    database: Database, key: int, first: int, last: int, *, limit: int
 ) -> list[Document]:
-    first, last = stretch
-    asked = {"key": abs(key), "first": first, "last": last, "limit": limit}
-    if key < 0:
-        if database.for_update:
-            # First, because rows that another transaction adds meanwhile must be found.
-            await database.fetch(locked(database, CLAIMED), {"key": -key})
-        return [
-            (number, text_words(DocumentOrigin(owner), at * _MILLISECOND, claim_text(content)))
-            for number, owner, at, content in await database.fetch(CLAIMS, asked)
-        ]
-    standing = await session_meta(database, key)
-    rows = await database.fetch(ROWS, asked)
-    return [] if standing is None else list(_messages(standing.origin, rows))
+    """Return claims about an entity as documents."""
+    if database.for_update:
+        # First, because rows that another transaction adds meanwhile must be found.
+        await database.fetch(locked(database, CLAIMED), {"key": key})
+    asked = {"key": key, "first": first, "last": last, "limit": limit}
+    return [
+        (number, text_words(DocumentOrigin(owner), at * _MILLISECOND, claim_text(content)))
+        for number, owner, at, content in await database.fetch(CLAIMS, asked)
+    ]
 
 
 def _messages(origin: DocumentOrigin, rows: list[Row]) -> Iterator[Document]:
