@@ -16,9 +16,10 @@ from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from holdfast.process.sandbox import Confinement, Means, sandbox_order
 from holdfast.process.streams import LINE_LIMIT, open_reader, open_writer
@@ -299,24 +300,9 @@ def _content_descriptor(content: bytes) -> int:
 
 
 def _encode_order(order: ChildOrder, means: Means) -> bytes:
-    given: dict[str, Any] = {
-        "argv": list(order.argv),
-        "program": order.program,
-        "program_identity": order.program_identity,
-        "folder": order.folder,
-        "folder_identity": order.folder_identity,
-        "is_pinned": order.is_pinned,
-        "environment": dict(order.environment),
-        "limits": list(order.limits),
-        "nice": order.nice,
-        "umask": order.umask,
-        "grace": order.grace,
-        "keeps_background": order.keeps_background,
-        "is_confined": order.confinement is not None,
-        "unshare": 0,
-        "has_own_pids": False,
-        "guard": None,
-    }
+    given = asdict(order) | {"environment": dict(order.environment), "guard": None}
+    given |= {"is_confined": order.confinement is not None, "unshare": 0, "has_own_pids": False}
+    del given["confinement"]
     if order.confinement is not None:
         sandbox = sandbox_order(order.confinement, means)
         # Both apply: a later limit never raises an earlier one.

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from holdfast.process import landlock, seccomp
 from holdfast.process.environment import is_below
@@ -263,15 +264,9 @@ def _guard(confinement: Confinement) -> dict[str, Any] | None:
     guard = confinement.guard
     if guard is None:
         return None
-    return {
-        "roots": list(guard.roots),
-        "outside": [*guard.outside, *confinement.hidden],
-        "hidden": list(confinement.hidden),
-        "open_names": list(guard.open_names),
-        "home": guard.home,
-        "writes_git": guard.writes_git,
-        "writes_sensitive": guard.writes_sensitive,
-        "keeps_new": guard.keeps_new,
+    return asdict(guard) | {
+        "outside": (*guard.outside, *confinement.hidden),
+        "hidden": confinement.hidden,
         "is_jailed": confinement.is_jailed and not confinement.covers_home,
     }
 

@@ -15,13 +15,17 @@ from typing import Final
 LINE_LIMIT: Final = 1 << 16
 _READ_SIZE: Final = 1 << 18
 _CONTINUES: Final = bytes(range(0x80, 0xC0))
+# Terminal escape sequences: colours, titles and others.
+_ESCAPES: Final = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\|$)|\x1b[ -/]*[0-~]?"
+)
 
 
 class OutputBuffer:
-    """Bounded buffer for the output of one stream."""
+    """Bounded buffer for the beginning and the end of an output."""
 
     def __init__(self, most: int) -> None:
-        self._half = most // 2
+        self._head_most = self._tail_most = most // 2
         self._head = bytearray()
         self._tail = bytearray()
         self._forgotten = 0
@@ -29,20 +33,21 @@ class OutputBuffer:
     @property
     def dropped(self) -> int:
         """Return the number of dropped bytes."""
-        return self._forgotten + max(0, len(self._tail) - self._half)
+        return self._forgotten + max(0, len(self._tail) - self._tail_most)
 
-    async def fill(self, stream: asyncio.StreamReader) -> None:
+    async def fill(self, stream: StreamReader) -> None:
         """Read the stream to EOF; excess bytes are dropped, so that the writer never blocks."""
-        while chunk := await stream.read(_READ_SIZE):
-            self.add(chunk)
+        with suppress(OSError):
+            while chunk := await stream.read(_READ_SIZE):
+                self.add(chunk)
 
     def add(self, chunk: bytes) -> None:
         """Append a chunk."""
-        room = self._half - len(self._head)
+        room = self._head_most - len(self._head)
         self._head += chunk[:room]
         self._tail += chunk[room:]
         # Trimmed rarely, because each trim moves the remaining bytes.
-        if len(self._tail) > 2 * self._half + _READ_SIZE:
+        if len(self._tail) > 2 * self._tail_most + _READ_SIZE:
             self._trim()
 
     def whole(self) -> bytes | None:
@@ -55,50 +60,25 @@ class OutputBuffer:
         whole = self.whole()
         if whole is not None:
             return _decode(whole)
-        head = self._head[: len(self._head) - _partial_character(self._head)]
-        tail = self._tail[_rest_of_character(self._tail) :]
+        head = self._head[: len(self._head) - trailing_partial_bytes(self._head)]
+        tail = self._tail[leading_partial_bytes(self._tail) :]
         cut = len(self._head) - len(head) + len(self._tail) - len(tail)
         missing = self.dropped + cut
         return f"{_decode(head)}\n[… {missing} bytes left out …]\n{_decode(tail)}"
 
     def _trim(self) -> None:
-        excess = len(self._tail) - self._half
+        excess = len(self._tail) - self._tail_most
         if excess > 0:
             del self._tail[:excess]
             self._forgotten += excess
 
 
-def _decode(content: bytes | bytearray) -> str:
-    # Replaced because many consumers treat NUL as the end of the text.
-    return content.decode("utf-8", "replace").replace("\x00", "\ufffd")
-
-
-_TAIL_READ_SIZE: Final = 1 << 16
-# Terminal escape sequences: colours, titles and others.
-_ESCAPES: Final = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\|$)|\x1b[ -/]*[0-~]?"
-)
-
-
-class TailBuffer:
-    """Ring buffer of a fixed number of bytes; drops the oldest and never splits a character."""
+class TailBuffer(OutputBuffer):
+    """Bounded buffer for the end of an output; its text never begins within a character."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
-        self._kept = bytearray()
-        self._is_cut = False
-
-    @property
-    def is_cut(self) -> bool:
-        """Return whether bytes were dropped."""
-        return self._is_cut or len(self._kept) > self._most
-
-    def add(self, chunk: bytes) -> None:
-        """Append a chunk."""
-        self._kept += chunk
-        # Trimmed rarely, because each trim moves the remaining bytes.
-        if len(self._kept) > 2 * self._most:
-            self._trim()
+        super().__init__(0)
+        self._tail_most = most
 
     def text(self, *, is_over: bool = True) -> str:
         """Return the retained text.
@@ -106,27 +86,19 @@ class TailBuffer:
         An incomplete character at the end is omitted, unless the stream is over.
         """
         self._trim()
-        kept = self._kept
-        if not is_over:
-            kept = kept[: len(kept) - _partial_character(kept)]
-        return kept.decode("utf-8", "replace")
-
-    def _trim(self) -> None:
-        if len(self._kept) > self._most:
-            self._kept = _last_characters(self._kept, self._most)
-            self._is_cut = True
+        start = leading_partial_bytes(self._tail) if self.dropped else 0
+        end = len(self._tail) - (0 if is_over else trailing_partial_bytes(self._tail))
+        return self._tail[start:end].decode("utf-8", "replace")
 
 
-async def fill_tail(ring: TailBuffer, stream: StreamReader) -> None:
-    """Read a stream to EOF; excess bytes are dropped, so that the writer never blocks."""
-    with suppress(OSError):
-        while chunk := await stream.read(_TAIL_READ_SIZE):
-            ring.add(chunk)
+def _decode(content: bytes | bytearray) -> str:
+    # Replaced because many consumers treat NUL as the end of the text.
+    return content.decode("utf-8", "replace").replace("\x00", "\ufffd")
 
 
 def last_bytes(text: str, most: int) -> str:
     """Return at most this many bytes from the end of a text, in whole characters."""
-    return _last_characters(bytearray(text.encode()), most).decode()
+    return text.encode()[-most:].decode(errors="ignore")
 
 
 def strip_escapes(text: str) -> str:
@@ -134,21 +106,13 @@ def strip_escapes(text: str) -> str:
     return _ESCAPES.sub("", text)
 
 
-def _last_characters(content: bytearray, most: int) -> bytearray:
-    """Return the last bytes, without the rest of a truncated character at the start."""
-    if len(content) <= most:
-        return content
-    last = content[len(content) - most :]
-    return last[_rest_of_character(last) :]
-
-
-def _rest_of_character(content: bytearray) -> int:
+def leading_partial_bytes(content: bytes | bytearray) -> int:
     """Return the number of bytes at the start that belong to a truncated UTF-8 character."""
     head = content[:3]
     return len(head) - len(head.lstrip(_CONTINUES))
 
 
-def _partial_character(content: bytearray) -> int:
+def trailing_partial_bytes(content: bytes | bytearray) -> int:
     """Return the number of bytes of an incomplete UTF-8 character at the end."""
     for back in range(1, min(3, len(content)) + 1):
         byte = content[-back]

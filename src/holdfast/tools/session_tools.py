@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 
 from holdfast.domain.tools import Effect, ResultCode
 from holdfast.ports.tools import RequestedCall, ToolWorkspace
+from holdfast.process.streams import leading_partial_bytes, trailing_partial_bytes
 from holdfast.tools.files.read import format_instant
 from holdfast.tools.tool import CallPlan, LocalTool, ToolFailure, plan_read_only
 
@@ -142,29 +143,13 @@ async def _read_part(
         raise ToolFailure(
             ResultCode.NOT_GRANTED, "This session has no stored output with that handle."
         )
-    before = _continuation_bytes(part.content) if part.start else 0
-    is_last = part.start + len(part.content) >= part.total
-    content = part.content[before:] if is_last else _drop_partial_character(part.content[before:])
-    start = part.start + before
+    before = leading_partial_bytes(part.content) if part.start else 0
+    start, content = part.start + before, part.content[before:]
+    if part.start + len(part.content) < part.total:
+        content = content[: len(content) - trailing_partial_bytes(content)]
     return {
         "content": content.decode("utf-8", "replace").replace("\0", "\ufffd"),
         "start": start,
         "end": start + len(content),
         "total_bytes": part.total,
     }
-
-
-def _continuation_bytes(content: bytes) -> int:
-    """Return the number of leading bytes that continue an earlier UTF-8 character."""
-    ahead = content[:3]
-    return next((at for at, byte in enumerate(ahead) if byte & 0xC0 != 0x80), len(ahead))
-
-
-def _drop_partial_character(content: bytes) -> bytes:
-    """Drop an incomplete UTF-8 character at the end."""
-    for back in range(1, min(3, len(content)) + 1):
-        byte = content[-back]
-        if byte & 0xC0 != 0x80:
-            size = 1 + (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0)
-            return content[:-back] if size > back else content
-    return content

@@ -23,7 +23,7 @@ from holdfast.acp.rpc.redaction import NO_REDACTION, LineRedactor
 from holdfast.domain.agent_processes import ProcessExit, ProcessIdentity
 from holdfast.process.child import ChildNotStarted, SupervisedChild, start_child
 from holdfast.process.process_table import SESSION_VARIABLE, boot_id, group_members, has_mark
-from holdfast.process.streams import TailBuffer, fill_tail, last_bytes, strip_escapes
+from holdfast.process.streams import TailBuffer, last_bytes, strip_escapes
 from holdfast.process.supervisor.path_survey import ASIDE
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class AgentProcess:
         self._reason: ExitReason = "exited"
         self._stderr = TailBuffer(STDERR_MOST)
         # Drained all the time, because a process blocks on a full stderr pipe (deadlock).
-        self._hearing = loop.create_task(fill_tail(self._stderr, child.stderr))
+        self._hearing = loop.create_task(self._stderr.fill(child.stderr))
         self._watching = loop.create_task(self._watch())
         self._ending: Task[ProcessExit] | None = None
 
@@ -256,7 +256,7 @@ class _Terminal:
         self._keeps_background = keeps_background
         self._timeouts = timeouts
         self._ring = TailBuffer(output_most)
-        self._hearing = loop.create_task(fill_tail(self._ring, child.stdout))
+        self._hearing = loop.create_task(self._ring.fill(child.stdout))
         self._living = loop.create_task(self._live())
         self._ending: Task[None] | None = None
 
@@ -268,7 +268,7 @@ class _Terminal:
         )
         return TerminalOutput(
             text=text.replace("\x00", "\ufffd"),
-            truncated=self._ring.is_cut,
+            truncated=self._ring.dropped > 0,
             exit=self._living.result() if is_over else None,
         )
 

@@ -70,7 +70,7 @@ class Survey:
         # Executable scripts. Commands may create new ones, but not write or replace these.
         self.scripts: set[str] = set()
         self._floors = ProtectedPaths(())
-        self._roots: list[str] = guard["roots"]
+        self._roots: tuple[str, ...] = guard["roots"]
         self._home: str | None = guard["home"]
         self._outside = {*guard["outside"]}
         self._open_names = {fold_name(name) for name in guard["open_names"]}
