@@ -6,7 +6,6 @@ from typing import Any
 
 from holdfast.domain.text import visible_json
 from holdfast.domain.tools import Effect, ResultCode, ToolClass, ToolSpec
-from holdfast.ports.llm import LlmTool
 from holdfast.ports.tools import RequestedCall, ToolWorkspace
 from holdfast.services.agents import SchemaFault, check_value
 from holdfast.tools.tool import CallPlan, LocalTool, ToolFailure
@@ -15,12 +14,6 @@ from holdfast.tools.tool import CallPlan, LocalTool, ToolFailure
 @dataclass(frozen=True, kw_only=True)
 class ClientTool(LocalTool[Any]):
     """The definition of an agent's author as a tool of the toolbox."""
-
-    spec: ToolSpec
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the JSON schema of the arguments."""
-        return self.spec.parameters or {}
 
     def parse(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Check the arguments against the schema; errors name the path but never show the value."""
@@ -31,10 +24,6 @@ class ClientTool(LocalTool[Any]):
                 ResultCode.INVALID_ARGUMENTS, f"The arguments are not valid: {fault}."
             ) from None
         return dict(arguments)
-
-    def offer(self) -> LlmTool:
-        """Return the tool as a model gets it."""
-        return LlmTool(name=self.name, description=self.description, parameters=self.parameters())
 
 
 def find_client_tool(workspace: ToolWorkspace, name: str) -> ClientTool | None:
@@ -53,10 +42,10 @@ def find_client_tool(workspace: ToolWorkspace, name: str) -> ClientTool | None:
         name=name,
         description=spec.description or "",
         arguments=dict,
+        schema=spec.parameters or {},
         effect=lambda _: spec.effect,
         plan=plan,
         act=act,
-        spec=spec,
     )
 
 

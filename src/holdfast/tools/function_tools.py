@@ -30,10 +30,6 @@ class FunctionTool(LocalTool[Any]):
     function: Tool[..., Any]
     runner: FunctionRunner
 
-    def parameters(self) -> dict[str, Any]:
-        """Return the JSON schema of the arguments."""
-        return self.function.parameters
-
     def parse(self, arguments: Mapping[str, Any]) -> FunctionArguments:
         """Convert the arguments strictly; errors name the path but never show the value."""
         try:
@@ -80,11 +76,7 @@ class FunctionTools:
         if not self._registry.has_functions:
             return ()
         found = (self.find(workspace, name) for name in sorted(workspace.tools))
-        return tuple(
-            LlmTool(name=each.name, description=each.description, parameters=each.parameters())
-            for each in found
-            if each is not None
-        )
+        return tuple(each.offer() for each in found if each is not None)
 
 
 def function_tool(function: Tool[..., Any], runner: FunctionRunner) -> FunctionTool:
@@ -100,6 +92,7 @@ def function_tool(function: Tool[..., Any], runner: FunctionRunner) -> FunctionT
         name=function.name,
         description=function.description,
         arguments=FunctionArguments,
+        schema=function.parameters,
         effect=lambda arguments: function.effect_of(arguments.sent),
         plan=plan,
         act=act,

@@ -17,7 +17,7 @@ from holdfast.tools.files.changes import FileChange, change_class, diff, diff_of
 from holdfast.tools.files.errors import outside_scope
 from holdfast.tools.files.openat import real_path
 from holdfast.tools.files.path_walk import PathTarget
-from holdfast.tools.files.replace import FileBefore, PendingWrite, read_before, replace
+from holdfast.tools.files.replace import FileBefore, read_before, replace
 from holdfast.tools.files.scope import ScopeRoot, ToolScope, split_path
 from holdfast.tools.git.status import GitStatus
 from holdfast.tools.tool import ToolFailure
@@ -69,13 +69,7 @@ class LocalRepositoryFiles:
             scope = _scope(folder, path)
             with self._file_access.resolve_for_change(scope, path) as path_target:
                 before = self._before(scope, _require_below(scope, path_target), after)
-                change = FileChange(
-                    resolved=resolved_path(path_target),
-                    tool_class=change_class(path_target),
-                    before=before,
-                    content=after,
-                )
-            aim = change.aim(path)
+                aim = FileChange.of(path_target, before, after).aim(path)
             return PlannedWrite(
                 path=path,
                 tool_class=aim.tool_class,
@@ -101,12 +95,7 @@ class LocalRepositoryFiles:
                 # Derived from the path, so that a later write finds the leftovers of an interrupted
                 # one.
                 call = _digest(resolved_path(path_target).encode())
-                replace(
-                    self._file_access,
-                    path_target,
-                    PendingWrite(call=call, before=before, content=after),
-                    stop,
-                )
+                replace(self._file_access, path_target, before, after, call=call, stop=stop)
 
         await _run_translated(work)
 

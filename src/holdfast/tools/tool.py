@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
+from holdfast.ports.llm import LlmTool
 from holdfast.ports.tools import (
     CallOutcome,
     CallSlot,
@@ -96,9 +97,17 @@ class LocalTool(Generic[A]):
     act: Callable[[ToolWorkspace, A, RequestedCall], Awaitable[Any]]
     is_available: Callable[[ToolWorkspace], bool] = lambda _: True
     again: Callable[[ToolWorkspace, A, RequestedCall], Awaitable[CallPlan | None]] | None = None
+    # The JSON schema of the arguments, if `arguments` is not a type that implies one.
+    schema: Mapping[str, Any] | None = None
+
+    def offer(self) -> LlmTool:
+        """Return the tool as a model gets it."""
+        return LlmTool(name=self.name, description=self.description, parameters=self.parameters())
 
     def parameters(self) -> dict[str, Any]:
         """Return the JSON schema of the arguments as one object without references."""
+        if self.schema is not None:
+            return dict(self.schema)
         (schema,), parts = msgspec.json.schema_components([self.arguments])
         if "$ref" in schema:
             schema = parts[schema["$ref"].rpartition("/")[2]]

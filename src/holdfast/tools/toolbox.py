@@ -76,9 +76,7 @@ class LocalToolbox:
             if name in workspace.tools and tool.is_available(workspace):
                 # Cached, because building a schema takes longer than the rest of a short turn.
                 if name not in self._offered:
-                    self._offered[name] = LlmTool(
-                        name=name, description=tool.description, parameters=tool.parameters()
-                    )
+                    self._offered[name] = tool.offer()
                 offers.append(self._offered[name])
         if self._functions is not None:
             offers += self._functions.offers(workspace)

@@ -118,7 +118,8 @@ class FileAccess:
             self._require_unlocked(path_target, *path_target.judged())
             if (real := self.real_names(path_target, path_target.folder)) is not None:
                 self._require_unlocked(
-                    path_target, path_target.ruled((*real, *path_target.missing, path_target.leaf))
+                    path_target,
+                    path_target.root.ruled((*real, *path_target.missing, path_target.leaf)),
                 )
             if self.is_closed(path_target.folder):
                 raise protected_path(path)
@@ -166,7 +167,7 @@ class FileAccess:
             )
             try:
                 real = self.real_names(path_target, descriptor)
-                if real is not None and self.hides(path_target.ruled(real), is_folder=True):
+                if real is not None and self.hides(path_target.root.ruled(real), is_folder=True):
                     raise protected_path(path_target.path)
                 if self.is_closed(descriptor):
                     raise protected_path(path_target.path)
@@ -193,7 +194,7 @@ class FileAccess:
         if not stat.S_ISREG(found.st_mode):
             raise not_a_file(path_target.path)
         real = self.real_names(path_target, descriptor)
-        if real is not None and self.hides(path_target.ruled(real), is_folder=False):
+        if real is not None and self.hides(path_target.root.ruled(real), is_folder=False):
             raise protected_path(path_target.path)
         if self.kernel.speaks(descriptor):
             raise protected_path(path_target.path)

@@ -88,6 +88,24 @@ class FileChange(Struct, frozen=True, kw_only=True):
     # Handle of the old content, once it is stored.
     undo: str | None = None
 
+    @classmethod
+    def of(
+        cls,
+        path_target: PathTarget,
+        before: FileBefore | None,
+        content: bytes,
+        *,
+        is_appending: bool = False,
+    ) -> "FileChange":
+        """Return the change of a resolved path."""
+        return cls(
+            resolved=resolved_path(path_target),
+            tool_class=change_class(path_target),
+            before=before,
+            content=content,
+            is_appending=is_appending,
+        )
+
     @property
     def replaced(self) -> str:
         """Return a digest of the old content."""

@@ -116,7 +116,7 @@ class DirectoryTree:
                 found = os.stat(name, dir_fd=folder, follow_symlinks=False)
             except OSError:
                 continue
-            whole = self._path_target.ruled(self._path_target.resolved() + names)
+            whole = self._path_target.root.ruled(self._path_target.resolved() + names)
             if self._file_access.hides(whole, is_folder=stat.S_ISDIR(found.st_mode)):
                 self.withheld += 1
                 continue

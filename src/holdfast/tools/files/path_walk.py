@@ -20,7 +20,7 @@ from holdfast.tools.files.errors import (
     translate_os_errors,
 )
 from holdfast.tools.files.openat import FOLDER, PATH_ONLY, KernelSupport
-from holdfast.tools.files.scope import Names, PathSpelling, ScopeRoot, ToolScope, split_path
+from holdfast.tools.files.scope import Names, ScopeRoot, ToolScope, split_path
 from holdfast.tools.tool import ToolFailure
 
 _LINKS_MOST: Final = 40
@@ -43,7 +43,8 @@ class PathTarget(Struct, frozen=True, kw_only=True):
     missing: Names = ()
     leaf: str | None
     is_there: bool
-    spellings: tuple[PathSpelling, ...]
+    # Every form in which the path was written during the walk, as the rules check it.
+    spellings: tuple[Names, ...]
 
     def resolved(self) -> Names:
         """Return the names of the file, starting at the file system root."""
@@ -60,11 +61,7 @@ class PathTarget(Struct, frozen=True, kw_only=True):
 
     def judged(self) -> set[Names]:
         """Return every form of the path that the rules must check."""
-        return {*(each.whole() for each in self.spellings), self.ruled(self.resolved())}
-
-    def ruled(self, names: Names) -> Names:
-        """Return the names that rules check; in the scratch folder, only those below it."""
-        return names[len(self.root.names) :] if self.root.is_scratch else names
+        return {*self.spellings, self.root.ruled(self.resolved())}
 
 
 @contextmanager
@@ -106,7 +103,7 @@ class _Walk:
         self._root_fd = self._here = -1
         self._names: list[str] = []
         self._ahead: deque[str] = deque()
-        self._spellings: list[PathSpelling] = []
+        self._spellings: list[Names] = []
         self._links = 0
 
     def to(self, names: Sequence[str]) -> PathTarget:
@@ -227,9 +224,9 @@ class _Walk:
         return True
 
     def _spell(self) -> None:
-        names = (*self._names, *self._ahead)
-        spelled = tuple(name for name in names if name != "..")
-        self._spellings.append(PathSpelling(root=self._root, names=spelled))
+        # With the names that a later `..` removes.
+        names = tuple(name for name in (*self._names, *self._ahead) if name != "..")
+        self._spellings.append(self._root.ruled(self._root.names + names))
 
     def _move(self, descriptor: int) -> None:
         if self._here >= 0:

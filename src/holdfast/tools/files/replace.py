@@ -30,14 +30,6 @@ class FileBefore(Struct, frozen=True, kw_only=True):
     gid: int
 
 
-class PendingWrite(Struct, frozen=True, kw_only=True):
-    """The new content of a file, and the call that writes it."""
-
-    call: str
-    before: FileBefore | None
-    content: bytes
-
-
 def read_before(
     file_access: FileAccess, scope: ToolScope, path_target: PathTarget
 ) -> FileBefore | None:
@@ -49,15 +41,21 @@ def read_before(
 
 
 def replace(
-    file_access: FileAccess, path_target: PathTarget, draft: PendingWrite, stop: Event
+    file_access: FileAccess,
+    path_target: PathTarget,
+    before: FileBefore | None,
+    content: bytes,
+    *,
+    call: str,
+    stop: Event,
 ) -> None:
     """Write a temporary file and rename it; without a `before` nothing is overwritten."""
-    leaf, before = path_target.leaf or "", draft.before
+    leaf = path_target.leaf or ""
     with translate_os_errors(path_target.path), _folder(file_access, path_target) as folder:
-        temporary = _temporary(draft.call)
+        temporary = _temporary(call)
         _remove(temporary, folder)
         try:
-            _write_new(folder, temporary, before, draft.content)
+            _write_new(folder, temporary, before, content)
             if stop.is_set():
                 raise ToolFailure(ResultCode.ABORTED, "The call was stopped.")
             if before is None:

@@ -27,17 +27,9 @@ class ScopeRoot(Struct, frozen=True, kw_only=True):
         """Return the absolute path of the root."""
         return "/" + "/".join(self.names)
 
-
-class PathSpelling(Struct, frozen=True, kw_only=True):
-    """One form in which a path was written during the walk."""
-
-    root: ScopeRoot
-    # Relative to the root; includes names that a later `..` removed.
-    names: Names
-
-    def whole(self) -> Names:
-        """Return the names that rules check."""
-        return self.names if self.root.is_scratch else self.root.names + self.names
+    def ruled(self, names: Names) -> Names:
+        """Return the names of a path below that rules check."""
+        return names[len(self.names) :] if self.is_scratch else names
 
 
 class ToolScope(Struct, frozen=True, kw_only=True):

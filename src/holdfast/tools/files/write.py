@@ -6,10 +6,9 @@ recognise its own work (idempotency). The writing itself belongs to `replace.py`
 
 import hashlib
 import os
-from collections.abc import Callable
 from functools import partial
 from threading import Event
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -19,20 +18,18 @@ from holdfast.domain.tools import Effect, ResultCode
 from holdfast.ports.tools import RequestedCall, ToolWorkspace
 from holdfast.process.cancellation import run_in_thread
 from holdfast.tools.files.access import LARGEST, FileAccess
-from holdfast.tools.files.changes import FileChange, change_class, resolved_path
+from holdfast.tools.files.changes import FileChange, resolved_path
 from holdfast.tools.files.errors import binary_file, not_found, too_large
 from holdfast.tools.files.path_walk import PathTarget
 from holdfast.tools.files.read import FilePath, is_binary
 from holdfast.tools.files.replace import (
     FileBefore,
-    PendingWrite,
     append,
     changed_error,
     read_before,
     remove_leftover,
     replace,
 )
-from holdfast.tools.files.scope import ToolScope
 from holdfast.tools.tool import CallPlan, LocalTool, ToolFailure
 
 _LARGEST: Final = 4096
@@ -115,23 +112,79 @@ class WriteFileArguments(Struct, frozen=True, kw_only=True, forbid_unknown_field
     mode: Literal["replace", "create", "append"] = "replace"
     create_dirs: bool = False
 
+    @property
+    def is_appending(self) -> bool:
+        """Return whether the content is added to the end."""
+        return self.mode == "append"
+
+    @property
+    def effect(self) -> Effect:
+        """Return the effect of writing twice."""
+        return Effect.UNSAFE if self.is_appending else Effect.IDEMPOTENT
+
+    def written(self, path_target: PathTarget, before: FileBefore | None) -> bytes:
+        """Return the content to write."""
+        if self.mode == "create" and before is not None:
+            raise ToolFailure(ResultCode.EXISTS, f"{self.path} already exists.")
+        if path_target.missing and not self.create_dirs:
+            raise ToolFailure(
+                ResultCode.NOT_FOUND,
+                f"The directory of {self.path} does not exist; set create_dirs to create it.",
+            )
+        if len(path_target.missing) > _FOLDERS_MOST:
+            raise ToolFailure(
+                ResultCode.INVALID_ARGUMENTS,
+                f"At most {_FOLDERS_MOST} directories can be created in one call.",
+            )
+        return self.content.encode()
+
+    def result(self, change: FileChange) -> dict[str, Any]:
+        """Return the result of the call."""
+        return {
+            "path": self.path,
+            "bytes_written": len(change.content),
+            "created": change.before is None,
+        }
+
 
 class EditFileArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What `edit_file` takes."""
 
+    is_appending: ClassVar[bool] = False
+    effect: ClassVar[Effect] = Effect.UNSAFE
     path: FilePath
     old: Annotated[str, Meta(min_length=1)]
     new: str
     occurrences: Annotated[int, Meta(ge=1)] = 1
 
+    def written(self, _: PathTarget, before: FileBefore | None) -> bytes:
+        """Return the content to write."""
+        if before is None:
+            raise not_found(self.path)
+        if is_binary(before.content):
+            raise binary_file(self.path)
+        old, new = self.old.encode(), self.new.encode()
+        found = before.content.count(old)
+        if not found:
+            raise ToolFailure(ResultCode.NO_MATCH, f"{self.path} does not contain the text.")
+        if found != self.occurrences:
+            raise ToolFailure(
+                ResultCode.AMBIGUOUS_MATCH,
+                f"{self.path} contains the text {found} times, not {self.occurrences}.",
+            )
+        return before.content.replace(old, new)
 
-A = TypeVar("A", WriteFileArguments, EditFileArguments)
+    def result(self, _: FileChange) -> dict[str, Any]:
+        """Return the result of the call."""
+        return {"path": self.path, "replaced": self.occurrences}
+
+
+Arguments = WriteFileArguments | EditFileArguments
 
 
 def write_tools(file_access: FileAccess) -> tuple[LocalTool[Any], ...]:
     """Return the `write_file` and `edit_file` tools."""
-    writing = _ChangeTool(file_access, _new_content, _write_result)
-    editing = _ChangeTool(file_access, _edited_content, _edit_result)
+    changes = _FileChanges(file_access)
     return (
         LocalTool(
             name="write_file",
@@ -141,10 +194,10 @@ def write_tools(file_access: FileAccess) -> tuple[LocalTool[Any], ...]:
                 " directories. `undo` in the result names what was there before."
             ),
             arguments=WriteFileArguments,
-            effect=_effect,
-            plan=writing.plan,
-            act=writing.act,
-            again=writing.again,
+            effect=lambda arguments: arguments.effect,
+            plan=changes.plan,
+            act=changes.act,
+            again=changes.again,
         ),
         LocalTool(
             name="edit_file",
@@ -153,191 +206,124 @@ def write_tools(file_access: FileAccess) -> tuple[LocalTool[Any], ...]:
                 " times (once, if not said), otherwise nothing is changed."
             ),
             arguments=EditFileArguments,
-            effect=_effect,
-            plan=editing.plan,
-            act=editing.act,
+            effect=lambda arguments: arguments.effect,
+            plan=changes.plan,
+            act=changes.act,
         ),
     )
 
 
-class _Call(NamedTuple):
-    """A call with its workspace."""
+class _FileChanges:
+    """Plans and makes the changes of both tools."""
 
-    workspace: ToolWorkspace
-    arguments: Any
-    id: str
-
-    @property
-    def is_repeatable(self) -> bool:
-        """Return whether the call may be repeated automatically."""
-        return _effect(self.arguments) is Effect.IDEMPOTENT
-
-
-Planner = Callable[[A, PathTarget, FileBefore | None], bytes]
-ResultBuilder = Callable[[A, FileChange], dict[str, Any]]
-
-
-class _ChangeTool:
-    def __init__(
-        self, file_access: FileAccess, plan: Planner[Any], tell: ResultBuilder[Any]
-    ) -> None:
+    def __init__(self, file_access: FileAccess) -> None:
         self._file_access = file_access
-        self._content = plan
-        self._tell = tell
 
-    async def plan(self, workspace: ToolWorkspace, arguments: Any) -> CallPlan:
-        return await run_in_thread(partial(self._aim, workspace, arguments))
+    async def plan(self, workspace: ToolWorkspace, arguments: Arguments) -> CallPlan:
+        change = await run_in_thread(partial(self._planned, workspace, arguments))
+        return change.aim(arguments.path)
 
     async def act(
-        self, workspace: ToolWorkspace, arguments: Any, asked: RequestedCall
+        self, workspace: ToolWorkspace, arguments: Arguments, asked: RequestedCall
     ) -> dict[str, Any]:
-        call = _Call(workspace, arguments, call_digest(asked))
-        change = await self._done_already(call)
+        change = await self._done_already(workspace, arguments, asked)
         if change is None:
-            change = await run_in_thread(partial(self._look, workspace, arguments))
+            change = await run_in_thread(partial(self._planned, workspace, arguments))
             # The old content is stored before the write; a change in between is detected in `_do`.
             if change.before is not None:
                 undo = await workspace.shelf.keep(change.before.content)
                 change = replace_field(change, undo=undo)
-            await run_in_thread(partial(self._do, call, change))
-        return self._tell(arguments, change) | {"undo": change.undo}
+            call = call_digest(asked)
+            await run_in_thread(partial(self._do, workspace, arguments, change, call))
+        return arguments.result(change) | {"undo": change.undo}
 
     async def again(
-        self, workspace: ToolWorkspace, arguments: Any, asked: RequestedCall
+        self, workspace: ToolWorkspace, arguments: Arguments, asked: RequestedCall
     ) -> CallPlan | None:
         """Return the plan of an interrupted attempt, if its write has completed."""
-        change = await self._done_already(_Call(workspace, arguments, call_digest(asked)))
+        change = await self._done_already(workspace, arguments, asked)
         return None if change is None else change.aim(arguments.path)
 
-    async def _done_already(self, call: "_Call") -> FileChange | None:
-        if not call.is_repeatable:
+    async def _done_already(
+        self, workspace: ToolWorkspace, arguments: Arguments, asked: RequestedCall
+    ) -> FileChange | None:
+        if arguments.effect is not Effect.IDEMPOTENT:
             return None
-        attempt = await run_in_thread(lambda _: find_attempt(call.workspace.scratch, call.id))
+        call = call_digest(asked)
+        attempt = await run_in_thread(lambda _: find_attempt(workspace.scratch, call))
         if attempt is None:
             return None
         content = None
         if attempt.before is not None:
-            kept = await call.workspace.shelf.read(attempt.before)
+            kept = await workspace.shelf.read(attempt.before)
             if kept is None:
                 return None
             content = kept.content
+        work = partial(self._recognised, workspace, arguments, attempt, content)
         try:
-            return await run_in_thread(partial(self._recognised, call, attempt, content))
+            return await run_in_thread(work)
         except ToolFailure:
             # The regular plan reports the error, as for every other call.
             return None
 
     def _recognised(
-        self, call: "_Call", attempt: WriteAttempt, content: bytes | None, _: Event
+        self,
+        workspace: ToolWorkspace,
+        arguments: Arguments,
+        attempt: WriteAttempt,
+        content: bytes | None,
+        _: Event,
     ) -> FileChange | None:
         """Return the change of an attempt, if the file is still as the attempt left it."""
-        scope = self._file_access.scope(call.workspace)
-        with self._file_access.resolve_for_change(scope, call.arguments.path) as path_target:
+        scope = self._file_access.scope(workspace)
+        with self._file_access.resolve_for_change(scope, arguments.path) as path_target:
             # A leftover temporary hard link would make the link count check fail.
-            remove_leftover(path_target, call.id)
+            remove_leftover(path_target, attempt.call)
             found = read_before(self._file_access, scope, path_target)
             if found is None or attempt.work != work_digest(
                 resolved_path(path_target), found.content
             ):
                 return None
             before = None if content is None else replace_field(found, content=content)
-            change = self._changed(path_target, call.arguments, before)
+            change = _change_of(arguments, path_target, before)
             return replace_field(change, undo=attempt.before)
 
-    def _aim(self, workspace: ToolWorkspace, arguments: Any, stop: Event) -> CallPlan:
-        return self._look(workspace, arguments, stop).aim(arguments.path)
-
-    def _look(self, workspace: ToolWorkspace, arguments: Any, _: Event) -> FileChange:
+    def _planned(self, workspace: ToolWorkspace, arguments: Arguments, _: Event) -> FileChange:
         scope = self._file_access.scope(workspace)
         with self._file_access.resolve_for_change(scope, arguments.path) as path_target:
-            return self._change(scope, path_target, arguments)
+            before = read_before(self._file_access, scope, path_target)
+            return _change_of(arguments, path_target, before)
 
-    def _do(self, call: "_Call", seen: FileChange, stop: Event) -> None:
-        scope = self._file_access.scope(call.workspace)
-        with self._file_access.resolve_for_change(scope, call.arguments.path) as path_target:
-            change = self._change(scope, path_target, call.arguments)
+    def _do(
+        self,
+        workspace: ToolWorkspace,
+        arguments: Arguments,
+        seen: FileChange,
+        call: str,
+        stop: Event,
+    ) -> None:
+        scope = self._file_access.scope(workspace)
+        with self._file_access.resolve_for_change(scope, arguments.path) as path_target:
+            before = read_before(self._file_access, scope, path_target)
+            change = _change_of(arguments, path_target, before)
             if (change.resolved, change.replaced) != (seen.resolved, seen.replaced):
-                raise changed_error(call.arguments.path)
-            if call.is_repeatable:
+                raise changed_error(arguments.path)
+            if arguments.effect is Effect.IDEMPOTENT:
                 work = work_digest(change.resolved, change.content)
-                record_attempt(
-                    call.workspace.scratch, WriteAttempt(call=call.id, work=work, before=seen.undo)
-                )
-            if change.is_appending and change.before is not None:
-                append(self._file_access, scope, path_target, change.before, change.content)
+                attempt = WriteAttempt(call=call, work=work, before=seen.undo)
+                record_attempt(workspace.scratch, attempt)
+            if change.is_appending and before is not None:
+                append(self._file_access, scope, path_target, before, change.content)
             else:
-                draft = PendingWrite(call=call.id, before=change.before, content=change.content)
-                replace(self._file_access, path_target, draft, stop)
-
-    def _change(self, scope: ToolScope, path_target: PathTarget, arguments: Any) -> FileChange:
-        return self._changed(
-            path_target, arguments, read_before(self._file_access, scope, path_target)
-        )
-
-    def _changed(
-        self, path_target: PathTarget, arguments: Any, before: FileBefore | None
-    ) -> FileChange:
-        content = self._content(arguments, path_target, before)
-        if len(content) > LARGEST:
-            raise too_large(path_target.path, LARGEST)
-        return FileChange(
-            resolved=resolved_path(path_target),
-            tool_class=change_class(path_target),
-            before=before,
-            content=content,
-            is_appending=getattr(arguments, "mode", "") == "append",
-        )
+                replace(
+                    self._file_access, path_target, before, change.content, call=call, stop=stop
+                )
 
 
-def _effect(arguments: WriteFileArguments | EditFileArguments) -> Effect:
-    is_whole = isinstance(arguments, WriteFileArguments) and arguments.mode != "append"
-    return Effect.IDEMPOTENT if is_whole else Effect.UNSAFE
-
-
-def _new_content(
-    arguments: WriteFileArguments, path_target: PathTarget, before: FileBefore | None
-) -> bytes:
-    if arguments.mode == "create" and before is not None:
-        raise ToolFailure(ResultCode.EXISTS, f"{path_target.path} already exists.")
-    if path_target.missing and not arguments.create_dirs:
-        raise ToolFailure(
-            ResultCode.NOT_FOUND,
-            f"The directory of {path_target.path} does not exist; set create_dirs to create it.",
-        )
-    if len(path_target.missing) > _FOLDERS_MOST:
-        raise ToolFailure(
-            ResultCode.INVALID_ARGUMENTS,
-            f"At most {_FOLDERS_MOST} directories can be created in one call.",
-        )
-    return arguments.content.encode()
-
-
-def _edited_content(
-    arguments: EditFileArguments, path_target: PathTarget, before: FileBefore | None
-) -> bytes:
-    if before is None:
-        raise not_found(path_target.path)
-    if is_binary(before.content):
-        raise binary_file(path_target.path)
-    old, new = arguments.old.encode(), arguments.new.encode()
-    found = before.content.count(old)
-    if not found:
-        raise ToolFailure(ResultCode.NO_MATCH, f"{path_target.path} does not contain the text.")
-    if found != arguments.occurrences:
-        raise ToolFailure(
-            ResultCode.AMBIGUOUS_MATCH,
-            f"{path_target.path} contains the text {found} times, not {arguments.occurrences}.",
-        )
-    return before.content.replace(old, new)
-
-
-def _write_result(arguments: WriteFileArguments, change: FileChange) -> dict[str, Any]:
-    return {
-        "path": arguments.path,
-        "bytes_written": len(change.content),
-        "created": change.before is None,
-    }
-
-
-def _edit_result(arguments: EditFileArguments, _: FileChange) -> dict[str, Any]:
-    return {"path": arguments.path, "replaced": arguments.occurrences}
+def _change_of(
+    arguments: Arguments, path_target: PathTarget, before: FileBefore | None
+) -> FileChange:
+    content = arguments.written(path_target, before)
+    if len(content) > LARGEST:
+        raise too_large(path_target.path, LARGEST)
+    return FileChange.of(path_target, before, content, is_appending=arguments.is_appending)

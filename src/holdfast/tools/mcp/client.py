@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -19,7 +20,6 @@ from holdfast.process.launcher import Launcher
 from holdfast.tools.mcp.declarations import (
     HttpServer,
     ListedTool,
-    McpCall,
     SecretReference,
     Server,
     SseServer,
@@ -34,7 +34,7 @@ from holdfast.tools.web.connection import WebSettings
 from holdfast.tools.web.ssrf import Url, read_local_url, read_url, require_domain
 
 if TYPE_CHECKING:
-    from holdfast.tools.mcp.connection import McpConnection, Transport
+    from holdfast.tools.mcp.connection import McpConnection
 
 
 # Back-off after a failure: three times the duration of the failed attempt.
@@ -42,16 +42,6 @@ _RETRY_FACTOR: Final = 3.0
 _CONNECTION_MODULE: Final = "holdfast.tools.mcp.connection"
 
 log = logging.getLogger(__name__)
-
-
-def no_consent(_: Server) -> bool:
-    """Refuse every server that an agent declares by itself."""
-    return False
-
-
-def default_process_settings() -> ProcessSettings:
-    """Return the default settings of processes."""
-    return ProcessSettings(environment=os.environ)
 
 
 async def no_secret(_: str) -> Secret:
@@ -72,8 +62,10 @@ class McpSettings:
     configured: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     secret: Callable[[str], Awaitable[Secret]] = no_secret
     launcher: Launcher = field(default_factory=Launcher)
-    processes: ProcessSettings = field(default_factory=default_process_settings)
-    consent: Callable[[Server], bool] = no_consent
+    processes: ProcessSettings = field(
+        default_factory=lambda: ProcessSettings(environment=os.environ)
+    )
+    consent: Callable[[Server], bool] = lambda _: False
     connect_limit: float = 30.0
     list_limit: float = 10.0
     call_limit: float = 300.0
@@ -130,12 +122,12 @@ class McpClient:
             self._rests_until = began + took * (1 + _RETRY_FACTOR)
             await self._hang_up()
 
-    async def call(self, wanted: McpCall) -> dict[str, Any]:
-        """Call a tool from the current list."""
+    async def call(self, name: str, arguments: dict[str, Any], *, key: str) -> dict[str, Any]:
+        """Call a tool from the current list; the key identifies repetitions of the call."""
         connection = self._connection
         if connection is None or not connection.is_alive:
             raise ToolFailure(ResultCode.UNAVAILABLE, f"The MCP server {self.server.id} is closed.")
-        return await connection.call(wanted, self._settings.call_limit)
+        return await connection.call(name, arguments, key=key, within=self._settings.call_limit)
 
     async def close(self) -> None:
         """Close permanently; a connection attempt in progress is ended too."""
@@ -159,9 +151,7 @@ class McpClient:
                 # repairs.
                 pass
         await self._hang_up()
-        transport = await self._transport(workspace)
-        connections = await asyncio.to_thread(importlib.import_module, _CONNECTION_MODULE)
-        self._connection = connections.McpConnection(transport)
+        self._connection = await self._connect(workspace)
         await self._connection.ready(self._settings.connect_limit)
         return await self._connection.listed(self._settings.list_limit)
 
@@ -170,42 +160,36 @@ class McpClient:
         if connection is not None:
             await connection.close()
 
-    async def _transport(self, workspace: ToolWorkspace) -> "Callable[[McpConnection], Transport]":
-        server = self.server
+    async def _connect(self, workspace: ToolWorkspace) -> "McpConnection":
+        """Start or reach the server; the handshake may still fail."""
+        # In a thread, because the package of the protocol takes long to import.
+        await asyncio.to_thread(importlib.import_module, _CONNECTION_MODULE)
+        from holdfast.tools.mcp.connection import (
+            McpConnection,
+            McpServerTransport,
+            open_http,
+            open_sse,
+            open_stdio,
+        )
+
+        server, settings = self.server, self._settings
         if isinstance(server, StdioServer):
-            return await self._started(server, workspace)
+            order = await run_in_thread(
+                lambda _: build_order(server, workspace, settings.processes)
+            )
+            own = await resolve_secrets(server.env, settings)
+            order = replace(order, environment={**order.environment, **own})
+            return McpConnection(partial(open_stdio, settings.launcher, order))
         url, local = _endpoint(server, None if self._is_client_server else workspace.grants)
-        web, over_events = self._settings.web, isinstance(server, SseServer)
-        headers = await resolve_secrets(server.headers, self._settings)
-
-        def reached(connection: "McpConnection") -> "Transport":
-            from holdfast.tools.mcp import connection as mcp_connection
-
-            endpoint = mcp_connection.McpServerEndpoint(
-                url, web, local=local, headers=headers, on_failure=connection.heard
+        headers = await resolve_secrets(server.headers, settings)
+        reach = open_sse if isinstance(server, SseServer) else open_http
+        return McpConnection(
+            lambda connection: reach(
+                McpServerTransport(
+                    url, settings.web, local=local, headers=headers, on_failure=connection.heard
+                )
             )
-            return (
-                mcp_connection.open_sse(endpoint)
-                if over_events
-                else mcp_connection.open_http(endpoint)
-            )
-
-        return reached
-
-    async def _started(
-        self, server: StdioServer, workspace: ToolWorkspace
-    ) -> "Callable[[McpConnection], Transport]":
-        settings = self._settings
-        order = await run_in_thread(lambda _: build_order(server, workspace, settings.processes))
-        own = await resolve_secrets(server.env, settings)
-        order = replace(order, environment={**order.environment, **own})
-
-        def started(connection: "McpConnection") -> "Transport":
-            from holdfast.tools.mcp import connection as mcp_connection
-
-            return mcp_connection.open_stdio(settings.launcher, order, connection)
-
-        return started
+        )
 
 
 async def resolve_secrets(
@@ -228,9 +212,11 @@ def require_consent(
 
     Without grants the client supplied it; `is_named` means that the user configured it.
     """
-    _require_reach(server, grants)
-    is_agreed_to = is_named or grants is None
-    if not is_agreed_to and not _has_consent(server, settings):
+    if isinstance(server, WebsocketServer):
+        raise _unavailable("websockets are not supported; declare it with transport http")
+    if not isinstance(server, StdioServer):
+        _endpoint(server, grants)
+    if not (is_named or grants is None or _has_consent(server, settings)):
         raise _consent_error(server)
 
 
@@ -255,13 +241,6 @@ def _consent_error(server: Server) -> ToolFailure:
         "programs. To allow this one, add it to holdfast.toml as "
         f"[mcp.servers.{server.id}], with the same command, args and env"
     )
-
-
-def _require_reach(server: Server, grants: tuple[Grant, ...] | None) -> None:
-    if isinstance(server, WebsocketServer):
-        raise _unavailable("websockets are not supported; declare it with transport http")
-    if not isinstance(server, StdioServer):
-        _endpoint(server, grants)
 
 
 def _endpoint(

@@ -10,7 +10,7 @@ import logging
 from asyncio import StreamReader, StreamWriter, TaskGroup
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 import httpx2
 import msgspec
@@ -29,7 +29,7 @@ from holdfast.process.cancellation import run_to_end
 from holdfast.process.child import KILL_SECONDS, ChildNotStarted, ChildOrder, SupervisedChild
 from holdfast.process.launcher import Launcher
 from holdfast.process.streams import OutputBuffer
-from holdfast.tools.mcp.declarations import ListedTool, McpCall
+from holdfast.tools.mcp.declarations import ListedTool
 from holdfast.tools.tool import ToolFailure, UnansweredRequest
 from holdfast.tools.web.connection import RESERVED_HEADERS, WebSettings
 from holdfast.tools.web.exchange import WebRequest, WebResponse, send_request
@@ -90,13 +90,15 @@ class McpConnection:
         except (MCPError, ValueError):
             raise self._reason(_unavailable("it did not list its tools")) from None
 
-    async def call(self, wanted: McpCall, within: float) -> dict[str, Any]:
+    async def call(
+        self, name: str, arguments: dict[str, Any], *, key: str, within: float
+    ) -> dict[str, Any]:
         """Call a tool of the server; cancellation is sent to the server.
 
         Raises `UnansweredRequest` if the server may have executed the call.
         """
         self.trouble = None
-        asked = {"name": wanted.name, "arguments": wanted.arguments, "_meta": {KEY: wanted.key}}
+        asked = {"name": name, "arguments": arguments, "_meta": {KEY: key}}
         params = types.CallToolRequestParams.model_validate(asked)
         try:
             async with asyncio.timeout(within):
@@ -230,19 +232,9 @@ _DRAIN_SECONDS: Final = 0.5
 _STAYS: Final = 1.0
 
 
-class ServerListener(Protocol):
-    """Receives the lifecycle events of a server."""
-
-    def heard(self, trouble: ToolFailure) -> None:
-        """Handle a failed start."""
-
-    def ended(self) -> None:
-        """Handle the end of the server's output."""
-
-
 @asynccontextmanager
 async def open_stdio(
-    launcher: Launcher, order: ChildOrder, listener: ServerListener
+    launcher: Launcher, order: ChildOrder, connection: McpConnection
 ) -> AsyncIterator[MessageStream]:
     """Start the process and yield both message streams.
 
@@ -252,14 +244,14 @@ async def open_stdio(
     stdin, stdout = process.streams
     try:
         async with create_client_server_memory_streams() as (ours, theirs), TaskGroup() as tasks:
-            reading = tasks.create_task(_read(stdout, theirs, listener))
+            reading = tasks.create_task(_read(stdout, theirs, connection))
             writing = tasks.create_task(_write(stdin, theirs))
-            watching = tasks.create_task(_watch(process, reading, listener))
+            watching = tasks.create_task(_watch(process, reading, connection))
             yield ours
             for task in (reading, writing, watching):
                 task.cancel()
     finally:
-        await run_to_end(process.end(listener), stop=process.child.stop)
+        await run_to_end(process.end(connection), stop=process.child.stop)
 
 
 class _Process:
@@ -275,7 +267,7 @@ class _Process:
         # Read continuously, because a process blocks when its stderr pipe is full.
         self._hearing = asyncio.ensure_future(self._complaints.fill(stderr))
 
-    async def end(self, listener: ServerListener) -> None:
+    async def end(self, connection: McpConnection) -> None:
         """Close its input, then send SIGTERM, then kill it."""
         self.streams[0].close()
         await asyncio.wait([self.gone], timeout=_STAYS)
@@ -285,21 +277,21 @@ class _Process:
         await self.child.close()
         await asyncio.wait([self.gone])
         if isinstance(refused := self.gone.exception(), ChildNotStarted):
-            listener.heard(_not_started(refused))
+            connection.heard(_not_started(refused))
         self._hearing.cancel()
         await asyncio.gather(self._hearing, return_exceptions=True)
         if complaints := self._complaints.text().strip():
             log.info("an MCP server (%s) reported a problem: %s", self._name, visible(complaints))
 
 
-async def _watch(process: _Process, reading: asyncio.Task[None], listener: ServerListener) -> None:
+async def _watch(process: _Process, reading: asyncio.Task[None], connection: McpConnection) -> None:
     await asyncio.wait([process.gone])
     # Its last messages may still be in the pipe.
     await asyncio.wait([reading], timeout=_DRAIN_SECONDS)
-    listener.ended()
+    connection.ended()
 
 
-async def _read(stdout: StreamReader, theirs: MessageStream, listener: ServerListener) -> None:
+async def _read(stdout: StreamReader, theirs: MessageStream, connection: McpConnection) -> None:
     to_us = theirs[1]
     try:
         async with to_us:
@@ -316,7 +308,7 @@ async def _read(stdout: StreamReader, theirs: MessageStream, listener: ServerLis
     except Exception:  # noqa: BLE001 — the process ended or the reader is gone
         log.debug("an MCP server closed its output")
     finally:
-        listener.ended()
+        connection.ended()
 
 
 async def _write(stdin: StreamWriter, theirs: MessageStream) -> None:
@@ -342,10 +334,30 @@ def _not_started(refused: ChildNotStarted) -> ToolFailure:
 MESSAGE_LARGEST: Final = 8 << 20
 
 
-class McpServerEndpoint:
-    """The address of a server; `on_failure` receives the reason of a failed request.
+@asynccontextmanager
+async def open_http(server: "McpServerTransport") -> AsyncIterator[Any]:
+    """Yield both message streams of a server over streamable HTTP."""
+    async with (
+        server.client() as client,
+        streamable_http_client(
+            server.url.text, http_client=client, max_sse_event_size=MESSAGE_LARGEST
+        ) as streams,
+    ):
+        yield streams
 
-    `headers` come from the user's configuration and are sent with every request.
+
+@asynccontextmanager
+async def open_sse(server: "McpServerTransport") -> AsyncIterator[Any]:
+    """Yield both message streams of a server over server-sent events."""
+    async with sse_client(server.url.text, httpx_client_factory=server.client) as streams:
+        yield streams
+
+
+class McpServerTransport(httpx2.AsyncBaseTransport):
+    """Sends the requests of a client to one server, each to a checked address (SSRF).
+
+    `headers` come from the user's configuration and are sent with every request. `on_failure`
+    receives the reason of a failed one.
     """
 
     def __init__(
@@ -358,70 +370,41 @@ class McpServerEndpoint:
         on_failure: Callable[[ToolFailure], None],
     ) -> None:
         self.url = url
-        self.web = web
-        self.local = local
-        self.headers = {name.lower(): value for name, value in headers.items()}
-        self.on_failure = on_failure
+        self._web = web
+        self._local = local
+        self._headers = {name.lower(): value for name, value in headers.items()}
+        self._on_failure = on_failure
 
-
-@asynccontextmanager
-async def open_http(endpoint: McpServerEndpoint) -> AsyncIterator[Any]:
-    """Yield both message streams of a server over streamable HTTP."""
-    async with (
-        _client(endpoint) as client,
-        streamable_http_client(
-            endpoint.url.text, http_client=client, max_sse_event_size=MESSAGE_LARGEST
-        ) as streams,
-    ):
-        yield streams
-
-
-@asynccontextmanager
-async def open_sse(endpoint: McpServerEndpoint) -> AsyncIterator[Any]:
-    """Yield both message streams of a server over server-sent events."""
-
-    def made(headers: Any = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
-        return _client(endpoint)
-
-    async with sse_client(endpoint.url.text, httpx_client_factory=made) as streams:
-        yield streams
-
-
-def _client(endpoint: McpServerEndpoint) -> httpx2.AsyncClient:
-    # No redirects even within the server, no proxies, and no cookies.
-    return httpx2.AsyncClient(transport=_Pinned(endpoint), trust_env=False, max_redirects=0)
-
-
-class _Pinned(httpx2.AsyncBaseTransport):
-    def __init__(self, endpoint: McpServerEndpoint) -> None:
-        self._endpoint = endpoint
+    def client(self, *_: Any, **__: Any) -> httpx2.AsyncClient:
+        """Return a client that ignores all given settings."""
+        # No redirects even within the server, no proxies, and no cookies.
+        return httpx2.AsyncClient(transport=self, trust_env=False, max_redirects=0)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         try:
             answer = await self._asked(request)
         except ToolFailure as trouble:
-            self._endpoint.on_failure(trouble)
+            self._on_failure(trouble)
             # A response instead of an exception, which would also end all other calls to the
             # server.
             return httpx2.Response(503)
-        body = _Body(answer, self._endpoint.on_failure)
+        body = _Body(answer, self._on_failure)
         return httpx2.Response(answer.status, headers=list(answer.headers), stream=body)
 
     async def _asked(self, request: httpx2.Request) -> WebResponse:
-        endpoint = self._endpoint
-        url = read_url(str(request.url), schemes=(endpoint.url.scheme,))
-        if url.origin != endpoint.url.origin:
+        url = read_url(str(request.url), schemes=(self.url.scheme,))
+        if url.origin != self.url.origin:
             raise ToolFailure(
                 ResultCode.DOMAIN_NOT_ALLOWED, "The server redirects to another host."
             )
         theirs = {name.lower(): value for name, value in request.headers.items()}
-        headers = (theirs | endpoint.headers).items()
+        headers = (theirs | self._headers).items()
         sent = tuple(each for each in headers if not RESERVED_HEADERS.fullmatch(each[0]))
         content = await request.aread()
         answer = await send_request(
             WebRequest(url=url, method=request.method, headers=sent, body=content),
-            endpoint.web,
-            local=endpoint.local,
+            self._web,
+            local=self._local,
         )
         if answer.header("content-encoding") not in ("", "identity"):
             await answer.aclose()

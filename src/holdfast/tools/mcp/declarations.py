@@ -122,14 +122,6 @@ class ListedTool(Struct, frozen=True, kw_only=True):
     hint: Effect
 
 
-class McpCall(Struct, frozen=True, kw_only=True):
-    """A call of a listed tool; the idempotency key identifies repetitions of the same call."""
-
-    name: str
-    arguments: dict[str, Any]
-    key: str
-
-
 Server = StdioServer | HttpServer | SseServer | WebsocketServer
 _USER_ONLY: Final = (
     *("trusted", "env_names", "readable", "writable", "network", "confined", "cwd", "headers"),

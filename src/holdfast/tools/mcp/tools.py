@@ -7,7 +7,6 @@ import asyncio
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -25,7 +24,6 @@ from holdfast.tools.mcp.client import McpClient, McpSettings, require_consent, r
 from holdfast.tools.mcp.declarations import (
     ROOT_FOLDER,
     ListedTool,
-    McpCall,
     Server,
     SseServer,
     StdioServer,
@@ -40,17 +38,6 @@ _ID_LONGEST: Final = 64
 _DEFINITION_LARGEST: Final = 64 << 10
 _NAMED_AT_MOST: Final = 10
 _CAUTION: Final = {Effect.PURE: 0, Effect.IDEMPOTENT: 1, Effect.UNSAFE: 2}
-
-
-@dataclass(frozen=True, kw_only=True)
-class RemoteTool(LocalTool[Any]):
-    """A tool whose argument schema comes from its server."""
-
-    schema: Mapping[str, Any]
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the schema as the server sent it."""
-        return dict(self.schema)
 
 
 class FoundTool(Struct, frozen=True, kw_only=True):
@@ -153,10 +140,10 @@ class McpTools:
             workspace: ToolWorkspace, arguments: dict[str, Any], asked: RequestedCall
         ) -> dict[str, Any]:
             found = self._present(workspace, name)
-            wanted = McpCall(name=found.listed.name, arguments=arguments, key=asked.idempotency_key)
-            return await self._lines[workspace.session][found.server.id].call(wanted)
+            line = self._lines[workspace.session][found.server.id]
+            return await line.call(found.listed.name, arguments, key=asked.idempotency_key)
 
-        return RemoteTool(
+        return LocalTool(
             name=name,
             description=description,
             arguments=dict,
