@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.tools import ResultCode
+from holdfast.domain.tools import Grant, ResultCode
 from holdfast.ports.tools import ToolWorkspace
 from holdfast.process.environment import child_environment, is_below, restricted_path
 from holdfast.process.executables import Executable, readable_for
@@ -83,10 +83,19 @@ class ProcessContext(Struct, frozen=True, kw_only=True):
 
 def process_context_of(workspace: ToolWorkspace, settings: ProcessSettings) -> ProcessContext:
     """Return the context that a process would get now; reads the file system."""
-    scope = build_scope(workspace, settings.extra_roots)
-    folder = os.path.realpath(workspace.working_dir)
+    return process_context(
+        workspace.working_dir, workspace.scratch, workspace.grants, settings=settings
+    )
+
+
+def process_context(
+    working_dir: str, scratch: str, grants: tuple[Grant, ...], *, settings: ProcessSettings
+) -> ProcessContext:
+    """Return the context of a process with these grants; reads the file system."""
+    scope = build_scope(working_dir, scratch, grants, settings.extra_roots)
+    folder = os.path.realpath(working_dir)
     identity = _identity(folder)
-    scratch = os.path.realpath(workspace.scratch)
+    scratch = os.path.realpath(scratch)
     roots = tuple(dict.fromkeys(root.path() for root in scope.roots))
     # With `/` as a root, a jail would restrict nothing.
     is_jailed = scope.is_jailed and "/" not in roots
@@ -98,7 +107,7 @@ def process_context_of(workspace: ToolWorkspace, settings: ProcessSettings) -> P
         roots=known,
         scratch=scratch,
         is_jailed=is_jailed,
-        has_network=bool(workspace.grants) and all(grant.domains for grant in workspace.grants),
+        has_network=bool(grants) and all(grant.domains for grant in grants),
         path=path,
         environment=child_environment(
             settings.environment,

@@ -71,7 +71,9 @@ class FileAccess:
 
     def scope(self, workspace: ToolWorkspace) -> ToolScope:
         """Return the scope of a workspace."""
-        return build_scope(workspace, self._extra_roots)
+        return build_scope(
+            workspace.working_dir, workspace.scratch, workspace.grants, self._extra_roots
+        )
 
     async def plan_read(
         self, workspace: ToolWorkspace, path: str, kind: Literal["file", "folder", "either"]

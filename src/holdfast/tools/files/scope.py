@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from holdfast.domain.tools import FsTier, narrowest_tier
-from holdfast.ports.tools import ToolWorkspace
+from holdfast.domain.tools import FsTier, Grant, narrowest_tier
 
 Names = tuple[str, ...]
 
@@ -60,14 +59,16 @@ class ToolScope(Struct, frozen=True, kw_only=True):
         return root, names[len(root.names) :]
 
 
-def build_scope(workspace: ToolWorkspace, extra_roots: Sequence[str]) -> ToolScope:
+def build_scope(
+    working_dir: str, scratch: str, grants: Sequence[Grant], extra_roots: Sequence[str]
+) -> ToolScope:
     """Return the scope of a workspace; reads the file system."""
-    tier = narrowest_tier(workspace.grants)
+    tier = narrowest_tier(grants)
     extra = tuple(extra_roots) if tier is FsTier.PROJECT else ()
-    real = {path: _real(path) for path in (workspace.working_dir, workspace.scratch, *extra)}
-    base = real[workspace.working_dir]
+    real = {path: split_path(os.path.realpath(path)) for path in (working_dir, scratch, *extra)}
+    base = real[working_dir]
     roots = (
-        ScopeRoot(names=real[workspace.scratch], is_scratch=True),
+        ScopeRoot(names=real[scratch], is_scratch=True),
         ScopeRoot(names=_widest(tier, base)),
         *(ScopeRoot(names=real[path]) for path in extra),
     )
@@ -80,10 +81,6 @@ def build_scope(workspace: ToolWorkspace, extra_roots: Sequence[str]) -> ToolSco
 def split_path(path: str) -> Names:
     """Split a path into names; `..` is preserved, because only a walk can resolve it."""
     return tuple(name for name in path.split("/") if name not in ("", "."))
-
-
-def _real(path: str) -> Names:
-    return split_path(os.path.realpath(path))
 
 
 def _widest(tier: FsTier, base: Names) -> Names:

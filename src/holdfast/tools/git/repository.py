@@ -17,7 +17,6 @@ from msgspec import Struct
 
 from holdfast.domain.text import is_encodable
 from holdfast.domain.tools import ResultCode
-from holdfast.ports.tools import ToolWorkspace
 from holdfast.process.cancellation import run_in_thread
 from holdfast.process.environment import is_below
 from holdfast.process.executables import find_executable
@@ -27,7 +26,7 @@ from holdfast.tools.files.errors import outside_scope, protected_path
 from holdfast.tools.files.hard_links import Places, ProtectedInodes
 from holdfast.tools.files.scope import split_path
 from holdfast.tools.git.cli import Git, git_output
-from holdfast.tools.process_context import ProcessContext, ProcessSettings, process_context_of
+from holdfast.tools.process_context import ProcessContext
 from holdfast.tools.tool import ToolFailure
 
 _POINTER_LARGEST: Final = 4 << 10
@@ -163,19 +162,12 @@ class Worktree:
         self.repository = repository
 
     @classmethod
-    async def find(
-        cls, workspace: ToolWorkspace, settings: ProcessSettings, launcher: Launcher
-    ) -> "Worktree":
-        """Return the worktree that contains the working folder."""
-
-        def look() -> "Worktree":
-            context = process_context_of(workspace, settings)
-            program = find_executable("git", path=context.path, folder="/")
-            if program is None:
-                raise ToolFailure(ResultCode.UNAVAILABLE, "git is not installed.")
-            return cls(Git(launcher, program, context), find_repository(context))
-
-        return await run_in_thread(lambda _: look())
+    def find(cls, context: ProcessContext, launcher: Launcher) -> "Worktree":
+        """Return the worktree that contains the working folder; reads the file system."""
+        program = find_executable("git", path=context.path, folder="/")
+        if program is None:
+            raise ToolFailure(ResultCode.UNAVAILABLE, "git is not installed.")
+        return cls(Git(launcher, program, context), find_repository(context))
 
     async def pathspecs(self, *paths: str) -> list[str]:
         """Return literal pathspecs relative to the top; refuses paths outside the scope."""
@@ -212,9 +204,12 @@ class Worktree:
         return await run_in_thread(lambda _: find())
 
     @asynccontextmanager
-    async def shadow(self) -> AsyncIterator["Shadow"]:
-        """Yield a shadow of the repository's current state; it is removed afterwards."""
-        shadow = Shadow(self, await self._head(), await self._settings())
+    async def shadow(self, *, in_place: bool = True) -> AsyncIterator["Shadow"]:
+        """Yield a shadow of the repository's current state; it is removed afterwards.
+
+        New objects go to the real repository only if `in_place`.
+        """
+        shadow = Shadow(self, await self._head(), await self._settings(), in_place=in_place)
         try:
             await run_in_thread(lambda _: shadow.fill())
             yield shadow
@@ -268,7 +263,9 @@ def _is_linked(path: str, places: Places) -> bool:
 class Shadow:
     """A repository without executable configuration that git is given instead of the real one."""
 
-    def __init__(self, worktree: Worktree, head: GitHead, settings: dict[str, str]) -> None:
+    def __init__(
+        self, worktree: Worktree, head: GitHead, settings: dict[str, str], *, in_place: bool
+    ) -> None:
         self.head = head
         self.settings = settings
         self._git = worktree.git
@@ -276,43 +273,33 @@ class Shadow:
         scratch = self._git.context.scratch
         folder = scratch if os.path.isdir(scratch) else None
         self.path = os.path.realpath(tempfile.mkdtemp(prefix="git-", dir=folder))
+        objects = self._repository.objects
+        self._variables = {
+            "GIT_DIR": self.path,
+            "GIT_WORK_TREE": self._repository.top,
+            "GIT_INDEX_FILE": f"{self.path}/index",
+            "GIT_OBJECT_DIRECTORY": objects if in_place else f"{self.path}/objects",
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": "" if in_place else _quote(objects),
+        }
 
     async def look(self, *words: str) -> CommandResult:
         """Run a command that changes nothing, in the working folder."""
         return await self._git(
             *words,
-            about=self.about(in_place=True),
+            about=self._variables,
             folder=self._git.context.folder,
             readable=(self.path, self._repository.top),
         )
 
-    async def stage(
-        self, *words: str, in_place: bool, author: Mapping[str, str] | None = None
-    ) -> CommandResult:
+    async def stage(self, *words: str, author: Mapping[str, str] | None = None) -> CommandResult:
         """Run a command that may write the shadow's index, and objects; raises if it fails."""
-        objects = (self._repository.objects,) if in_place else ()
         finished = await self._git(
             *words,
-            about=self.about(in_place=in_place) | dict(author or {}),
+            about=self._variables | dict(author or {}),
             folder=self._repository.top,
-            writable=(self.path, *objects),
+            writable=(self.path, self._variables["GIT_OBJECT_DIRECTORY"]),
         )
         return git_output(finished)
-
-    def about(self, *, in_place: bool) -> dict[str, str]:
-        """Return git's variables; new objects go to the real repository only if `in_place`."""
-        objects = self._repository.objects
-        variables = {
-            "GIT_DIR": self.path,
-            "GIT_WORK_TREE": self._repository.top,
-            "GIT_INDEX_FILE": f"{self.path}/index",
-        }
-        if in_place:
-            return variables | {"GIT_OBJECT_DIRECTORY": objects}
-        return variables | {
-            "GIT_OBJECT_DIRECTORY": f"{self.path}/objects",
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": _quote(objects),
-        }
 
     def fill(self) -> None:
         """Write the shadow's files."""

@@ -16,8 +16,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from holdfast.domain.tools import Grant, ResultCode
-from holdfast.ports.tools import Slice, ToolWorkspace
+from holdfast.domain.tools import Grant
 from holdfast.process.cancellation import run_in_thread
 from holdfast.process.launcher import Launcher
 from holdfast.tools.git.cli import git_output, nul_records
@@ -27,9 +26,7 @@ from holdfast.tools.git.repository import (
     find_repository,
     read_regular_file,
 )
-from holdfast.tools.mcp.declarations import ROOT_FOLDER
-from holdfast.tools.process_context import ProcessSettings, process_context_of
-from holdfast.tools.tool import ToolFailure
+from holdfast.tools.process_context import ProcessContext, ProcessSettings, process_context
 
 # For more files, the fingerprint takes as long as git itself.
 FILES_MOST: Final = 20_000
@@ -43,7 +40,7 @@ TreeItem = tuple[str, os.stat_result]
 
 
 class _NoFingerprint(Exception):  # noqa: N818 — named after the state
-    """A fingerprint would be unreliable: too many files, or a very recent change."""
+    """A fingerprint would be unreliable: there are too many files."""
 
 
 def fingerprint(repository: Repository, ignored: Collection[str], stop: Event) -> bytes | None:
@@ -55,9 +52,12 @@ def fingerprint(repository: Repository, ignored: Collection[str], stop: Event) -
     now = time.time_ns()
     try:
         for path, status in chain(_parts(repository), _tree(repository.top, ignored, stop)):
-            _require_settled(status, now)
+            changed = status.st_ctime_ns
+            if changed > now - (_COARSE if changed % 1_000_000 == 0 else _TICK):
+                return None
+            times = (status.st_size, status.st_mtime_ns, changed)
             found.update(os.fsencode(path))
-            found.update(_pack_stat(status))
+            found.update(_STATED.pack(status.st_mode, status.st_dev, status.st_ino, *times))
     except (OSError, _NoFingerprint):
         return None
     return found.digest()
@@ -97,17 +97,6 @@ def _parts(repository: Repository) -> Iterator[TreeItem]:
     branch = os.path.join(repository.common_dir, head.removeprefix("ref: ").strip())
     with suppress(FileNotFoundError):
         yield branch, os.lstat(branch)
-
-
-def _require_settled(status: os.stat_result, now: int) -> None:
-    changed = status.st_ctime_ns
-    if changed > now - (_COARSE if changed % 1_000_000 == 0 else _TICK):
-        raise _NoFingerprint
-
-
-def _pack_stat(status: os.stat_result) -> bytes:
-    times = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-    return _STATED.pack(status.st_mode, status.st_dev, status.st_ino, *times)
 
 
 _STATUS: Final = ("status", "--porcelain=v2", "-z", "--ignore-submodules=all", "--ignored=matching")
@@ -154,39 +143,18 @@ class GitStatus:
         return entries
 
     def _fingerprint(self, folder: str, ignored: frozenset[str], stop: Event) -> bytes | None:
-        context = process_context_of(_workspace(folder, ROOT_FOLDER), self._settings)
-        return fingerprint(find_repository(context), ignored, stop)
+        return fingerprint(find_repository(self._context(folder, folder)), ignored, stop)
 
     async def _asked(self, folder: str) -> list[str]:
         with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
-            workspace = _workspace(folder, scratch)
-            worktree = await Worktree.find(workspace, self._settings, self._launcher)
+            worktree = await run_in_thread(
+                lambda _: Worktree.find(self._context(folder, scratch), self._launcher)
+            )
             async with worktree.shadow() as shadow:
                 return nul_records(git_output(await shadow.look(*_STATUS)))
 
-
-class _NoOutputStore:
-    """An output store that stores nothing."""
-
-    async def keep(self, content: bytes, *, mime_type: str = "text/plain") -> str:
-        raise ToolFailure(ResultCode.UNAVAILABLE, "Nothing is kept here.")
-
-    async def read(self, handle: str, *, start: int = 0, end: int | None = None) -> Slice | None:
-        return None
-
-
-_NO_OUTPUT_STORE: Final = _NoOutputStore()
-
-
-def _workspace(folder: str, scratch: str) -> ToolWorkspace:
-    return ToolWorkspace(
-        session="",
-        working_dir=folder,
-        scratch=scratch,
-        grants=(Grant(),),
-        tools=frozenset(),
-        shelf=_NO_OUTPUT_STORE,
-    )
+    def _context(self, folder: str, scratch: str) -> ProcessContext:
+        return process_context(folder, scratch, (Grant(),), settings=self._settings)
 
 
 def parse_status(entries: list[str]) -> Iterator[tuple[str, str]]:

@@ -21,7 +21,7 @@ from holdfast.process.launcher import CommandResult, Launcher
 from holdfast.tools.files.errors import protected_path
 from holdfast.tools.git.cli import nul_records
 from holdfast.tools.git.repository import GitHead, Shadow, Worktree
-from holdfast.tools.process_context import ProcessSettings
+from holdfast.tools.process_context import ProcessSettings, process_context_of
 from holdfast.tools.tool import CallPlan, LocalTool, ToolFailure
 
 _LOG_MOST: Final = 50
@@ -124,8 +124,13 @@ class _GitTools:
         )
         return find_executable("git", path=path, folder="/") is not None
 
+    async def _worktree(self, workspace: ToolWorkspace) -> Worktree:
+        return await run_in_thread(
+            lambda _: Worktree.find(process_context_of(workspace, self._settings), self._launcher)
+        )
+
     async def plan_status(self, workspace: ToolWorkspace, arguments: StatusArguments) -> CallPlan:
-        worktree = await Worktree.find(workspace, self._settings, self._launcher)
+        worktree = await self._worktree(workspace)
         if arguments.path is not None:
             await worktree.pathspecs(arguments.path)
         return CallPlan(tool_class=ToolClass.READ)
@@ -133,7 +138,7 @@ class _GitTools:
     async def show(
         self, workspace: ToolWorkspace, arguments: StatusArguments, _: RequestedCall
     ) -> dict[str, Any]:
-        worktree = await Worktree.find(workspace, self._settings, self._launcher)
+        worktree = await self._worktree(workspace)
         spec = ":(top)"
         if arguments.path is not None:
             [spec] = await worktree.pathspecs(arguments.path)
@@ -154,7 +159,7 @@ class _GitTools:
 
     async def plan_commit(self, workspace: ToolWorkspace, arguments: CommitArguments) -> CallPlan:
         """Prepare the commit in a shadow repository and describe it."""
-        worktree = await Worktree.find(workspace, self._settings, self._launcher)
+        worktree = await self._worktree(workspace)
         planned = await _plan(worktree, arguments)
         _planned.set((arguments, planned))
         return CallPlan(
@@ -177,18 +182,18 @@ class _GitTools:
         before, planned = _planned.get((None, None))
         if planned is None or before != arguments:
             raise _changed_error()
-        worktree = await Worktree.find(workspace, self._settings, self._launcher)
+        worktree = await self._worktree(workspace)
         with lock_index(worktree.repository.git_dir) as install:
             async with worktree.shadow() as shadow:
-                tree = await _stage(shadow, await worktree.pathspecs(*arguments.paths), True)
+                tree = await _stage(shadow, await worktree.pathspecs(*arguments.paths))
                 now = (shadow.head, tree, _author(shadow.settings))
                 if now != (planned.head, planned.tree, planned.author):
                     raise _changed_error()
-                await _require_no_filter(shadow, planned.names, True)
+                await _require_no_filter(shadow, planned.names)
                 parent = ("-p", planned.head.commit) if planned.head.commit else ()
                 words = ("commit-tree", tree, *parent, "-m", arguments.message)
                 author = _signature(planned.author)
-                made = await shadow.stage(*words, in_place=True, author=author)
+                made = await shadow.stage(*words, author=author)
                 commit = made.stdout.strip()
 
                 async def advance() -> None:
@@ -217,23 +222,26 @@ def _command_form(finished: CommandResult) -> dict[str, Any]:
 async def _plan(worktree: Worktree, arguments: CommitArguments) -> PlannedCommit:
     specs = await worktree.pathspecs(*arguments.paths)
     _require_nothing_begun(worktree.repository.git_dir)
-    async with worktree.shadow() as shadow:
-        before = await _stage(shadow, (), False)
-        tree = await _stage(shadow, specs, False)
+    async with worktree.shadow(in_place=False) as shadow:
+        before = await _stage(shadow, ())
+        tree = await _stage(shadow, specs)
         listing = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--diff-filter=d")
-        names = nul_records(await shadow.stage(*listing, before, tree, in_place=False))
+        names = nul_records(await shadow.stage(*listing, before, tree))
         if closed := await worktree.protected(names):
             raise protected_path(visible(closed[0]))
-        await _require_no_filter(shadow, names, False)
+        await _require_no_filter(shadow, names)
         form = shadow.settings.get("extensions.objectformat", "sha1")
         base = shadow.head.commit or _EMPTY_TREES[form]
         words = ("diff-tree", "-r", "--stat=100", "--summary", base, tree)
-        stat = (await shadow.stage(*words, in_place=False)).stdout
+        stat = (await shadow.stage(*words)).stdout
         if not stat.strip():
             raise ToolFailure(ResultCode.FAILED, "There is nothing to commit.")
-        author = _author(shadow.settings)
         return PlannedCommit(
-            head=shadow.head, tree=tree, author=author, stat=stat, names=tuple(names)
+            head=shadow.head,
+            tree=tree,
+            author=_author(shadow.settings),
+            stat=stat,
+            names=tuple(names),
         )
 
 
@@ -247,18 +255,18 @@ def _require_nothing_begun(git_dir: str) -> None:
             )
 
 
-async def _stage(shadow: Shadow, specs: Sequence[str], in_place: bool) -> str:
+async def _stage(shadow: Shadow, specs: Sequence[str]) -> str:
     """Return the tree of the index, after staging the given paths."""
     if specs:
-        await shadow.stage("add", "--all", "--", *specs, in_place=in_place)
-    return (await shadow.stage("write-tree", in_place=in_place)).stdout.strip()
+        await shadow.stage("add", "--all", "--", *specs)
+    return (await shadow.stage("write-tree")).stdout.strip()
 
 
-async def _require_no_filter(shadow: Shadow, names: Sequence[str], in_place: bool) -> None:
+async def _require_no_filter(shadow: Shadow, names: Sequence[str]) -> None:
     """Refuse files that need a git filter, because filter programs do not run here."""
     for start in range(0, len(names), _NAMES_AT_ONCE):
         words = ("check-attr", "-z", "filter", "--", *names[start : start + _NAMES_AT_ONCE])
-        found = nul_records(await shadow.stage(*words, in_place=in_place))
+        found = nul_records(await shadow.stage(*words))
         for name, _, value in zip(*[iter(found)] * 3, strict=True):
             if value not in ("unspecified", "unset"):
                 raise ToolFailure(
