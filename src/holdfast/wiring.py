@@ -333,7 +333,7 @@ def build_acp_runtime(
 
     `raw_log_writer` writes the raw output of programs to the active zone, if enabled.
     """
-    from holdfast.acp.client.launcher import AcpTimeouts, AgentLauncher, LaunchSettings
+    from holdfast.acp.client.launcher import AcpTimeouts, AgentLauncher
     from holdfast.acp.client.process_registry import ProcessRegistry
     from holdfast.acp.client.runtime import ProgramRuntime
     from holdfast.process.launcher import Launcher
@@ -349,13 +349,14 @@ def build_acp_runtime(
         write=limits.write_timeout.total_seconds(),
     )
     registry = ProcessRegistry()
-    launch_settings = LaunchSettings(
+    launcher = AgentLauncher(
+        registry,
         start_settings=build_process_registry(config, secrets, processes),
         companions=PassthroughServers(_remote(config, secrets)),
+        deadlines=deadlines,
         line_limit=limits.line_limit,
         raw_log_writer=raw_log_writer if limits.raw_log else None,
     )
-    launcher = AgentLauncher(registry, launch_settings, deadlines)
     files = _hosted_files(config, processes)
     return registry, ProgramRuntime(registry, launcher, files, clock, randomness)
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from holdfast.acp.client.content import (
     DEEPEST,
     MediaBlock,
-    MediaContent,
     limit_value,
     read_block,
     truncate,
@@ -24,7 +23,7 @@ def picture(content: bytes, mime_type: str, name: str | None = None) -> MediaBlo
     media = Media(
         mime_type=mime_type, ref=media_handle(content), name=name, byte_length=len(content)
     )
-    return MediaBlock(media=media, content=MediaContent(content=content, mime_type=mime_type))
+    return MediaBlock(media=media, content=content)
 
 
 @pytest.mark.parametrize(

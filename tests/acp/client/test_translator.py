@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.client.content import RESULT_LARGEST, MediaContent
+from holdfast.acp.client.content import RESULT_LARGEST, read_block
 from holdfast.acp.client.output_steps import TEXT_LARGEST, TurnFacts
 from holdfast.acp.client.stop_reasons import FLOODED, is_unknown_session
 from holdfast.acp.client.tool_calls import TrackedCall
@@ -510,7 +510,7 @@ def test_no_row_is_longer_than_four_mebibytes() -> None:
 def test_the_bytes_of_media_are_handed_out_once_with_the_batch_that_names_them() -> None:
     translator = a_translator()
     translator.update(update("agent_message_chunk", content=IMAGE), now=1.0)
-    kept = MediaContent(content=PIXEL, mime_type="image/png")
+    kept = read_block(IMAGE)
 
     assert translator.contents() == [kept]
     assert translator.contents() == []

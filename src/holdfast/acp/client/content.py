@@ -89,18 +89,11 @@ _MIME_LONGEST: Final = 255
 _NAME_LONGEST: Final = 255
 
 
-class MediaContent(Struct, frozen=True, kw_only=True):
-    """Media bytes that must be stored before the row that refers to them."""
-
-    content: bytes
-    mime_type: str
-
-
 class MediaBlock(Struct, frozen=True, kw_only=True):
-    """A medium as a row refers to it, and its bytes."""
+    """A medium as a row refers to it, and its bytes, which must be stored before the row."""
 
     media: Media
-    content: MediaContent
+    content: bytes
 
 
 def read_block(block: object) -> str | MediaBlock | None:
@@ -147,7 +140,7 @@ def _named_media(content: bytes, mime_type: str, name: str | None) -> MediaBlock
     media = Media(
         mime_type=mime_type, ref=media_handle(content), name=name, byte_length=len(content)
     )
-    return MediaBlock(media=media, content=MediaContent(content=content, mime_type=mime_type))
+    return MediaBlock(media=media, content=content)
 
 
 def _mime_type(value: object, otherwise: str) -> str:

@@ -128,28 +128,26 @@ class AcpTimeouts(Struct, frozen=True, kw_only=True):
     write: float = 30.0
 
 
-class LaunchSettings(Struct, frozen=True, kw_only=True):
-    """Settings for starting agents: command, MCP servers, line limit, raw log."""
-
-    start_settings: StartSettings
-    companions: McpServerSource
-    line_limit: int
-    # Writes the raw log into the active zone of the session; `None` disables it.
-    raw_log_writer: RawLogWriter | None = None
-
-
 class AgentLauncher:
     """Starts and prepares agent processes; no other class starts them."""
 
     def __init__(
-        self, registry: ProcessRegistry, launch_settings: LaunchSettings, deadlines: AcpTimeouts
+        self,
+        registry: ProcessRegistry,
+        *,
+        start_settings: StartSettings,
+        companions: McpServerSource,
+        deadlines: AcpTimeouts,
+        line_limit: int,
+        raw_log_writer: RawLogWriter | None,
     ) -> None:
-        self._registry = registry
-        self._launch_settings = launch_settings
+        """`raw_log_writer` writes into the active zone of a session, if there is one."""
         self.deadlines = deadlines
-        self._bounds = replace(
-            AGENT_LIMITS, line=launch_settings.line_limit, write_seconds=deadlines.write
-        )
+        self._registry = registry
+        self._start_settings = start_settings
+        self._companions = companions
+        self._bounds = replace(AGENT_LIMITS, line=line_limit, write_seconds=deadlines.write)
+        self._raw_log_writer = raw_log_writer
 
     async def prepare(self, slot: AgentSlot, turn: TurnInput) -> tuple[MessageDraft, ...]:
         """Make a process ready for the turn's prompt; return the notices for the transcript.
@@ -227,18 +225,14 @@ class AgentLauncher:
 
     async def _mcp_servers(self, turn: TurnInput) -> ClientMcpServers:
         """Return the MCP servers to pass on; read at each start, because consent may change."""
-        return (
-            await self._launch_settings.companions.of(turn.place)
-            if turn.place
-            else ClientMcpServers()
-        )
+        return await self._companions.of(turn.place) if turn.place else ClientMcpServers()
 
     async def _prepared(
         self, slot: AgentSlot, turn: TurnInput, servers: ClientMcpServers
     ) -> AgentStart:
         try:
             return await build_start(
-                self._launch_settings.start_settings,
+                self._start_settings,
                 acp_runtime_of(turn),
                 await slot.process_slot.folder(),
                 slot.process_slot.session,
@@ -279,18 +273,14 @@ class AgentLauncher:
         """Start the process of the slot; `agent_state` is the last known."""
         if slot.start is None:
             raise AgentNotReady(unavailable_error("The agent has no command to start."))
-        settings = self._launch_settings
-        raw = (
-            RawLog(settings.raw_log_writer, slot.process_slot.key)
-            if settings.raw_log_writer
-            else None
-        )
+        writer = self._raw_log_writer
+        raw = RawLog(writer, slot.process_slot.key) if writer is not None else None
         try:
             program = await AgentProcess.spawn(
                 slot.start,
                 bounds=self._bounds,
                 on_line=raw.add if raw is not None else None,
-                redactor=LineRedactor(settings.start_settings.scrubber, LITERAL_METHODS),
+                redactor=LineRedactor(self._start_settings.scrubber, LITERAL_METHODS),
             )
         except BaseException as failed:
             if raw is not None:

@@ -416,7 +416,7 @@ async def _store_media(translator: Translator, turn: TurnInput) -> None:
     """Store the media of the translated drafts, before the rows that refer to them."""
     for each in translator.contents():
         if turn.shelf is not None:
-            await turn.shelf.keep(each.content, mime_type=each.mime_type)
+            await turn.shelf.keep(each.content, mime_type=each.media.mime_type)
 
 
 def _preamble(agent_session: AgentConversation, turn: TurnInput) -> Iterator[Block]:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from holdfast.acp.client.content import (
     FileEdit,
-    MediaContent,
+    MediaBlock,
     ToolCallContent,
     call_result,
     limit_value,
@@ -266,7 +266,7 @@ class CallTracker:
         self._taken = set(facts.taken)
         self._calls: dict[str, TrackedCall] = {}
         self._held: TrackedCall | None = None
-        self._contents: list[MediaContent] = []
+        self._contents: list[MediaBlock] = []
 
     def take(
         self, said: Mapping[str, Any], output: AgentOutput, drafts: list[Draft], now: float
@@ -356,7 +356,7 @@ class CallTracker:
                 done = CallOutcome(status=ResultStatus.OK, error=_NO_RESULT)
             drafts += _result(call, done)
 
-    def contents(self) -> list[MediaContent]:
+    def contents(self) -> list[MediaBlock]:
         """Return the media of the results since the last call of this method."""
         taken, self._contents = self._contents, []
         return taken
@@ -377,7 +377,7 @@ class CallTracker:
     def _answer(self, call: TrackedCall, status: ResultStatus, drafts: list[Draft]) -> None:
         call.is_ended = True
         produce = call.produce()
-        self._contents += (picture.content for picture in produce.pictures)
+        self._contents += produce.pictures
         error = call.error(produce) if status is ResultStatus.ERROR else None
         if call.is_denied and error is not None:
             status = ResultStatus.DENIED

@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from holdfast.acp.client.agent_state import STATE_UPDATES, AgentState, state_after_update
-from holdfast.acp.client.content import MediaBlock, MediaContent, read_block
+from holdfast.acp.client.content import MediaBlock, read_block
 from holdfast.acp.client.lenient_json import (
     read_count,
     read_list,
@@ -100,7 +100,7 @@ class Translator:
         self._calls = CallTracker(facts, new_id)
         self._usage = TurnUsage(facts)
         self._plan = facts.plan
-        self._contents: list[MediaContent] = []
+        self._contents: list[MediaBlock] = []
         self._updates = 0
         self._bytes = 0
         self._has_odd_cost = False
@@ -162,7 +162,7 @@ class Translator:
             drafts += self._calls.release()
         return self._written(drafts, now)
 
-    def contents(self) -> list[MediaContent]:
+    def contents(self) -> list[MediaBlock]:
         """Return the media of the batches since the last call of this method."""
         taken, self._contents = self._contents, []
         return taken
@@ -274,7 +274,7 @@ class Translator:
         if agents_id is not None:
             agents_id = read_name(agents_id)
         if isinstance(seen, MediaBlock):
-            self._contents.append(seen.content)
+            self._contents.append(seen)
             drafts += self._output.show(seen.media, agents_id)
         else:
             drafts += self._output.say(channel, seen, agents_id)

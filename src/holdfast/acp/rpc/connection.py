@@ -129,27 +129,6 @@ class PendingInbound:
                 entry.work.cancel()
 
 
-async def run_handler(
-    request: JsonRpcRequest, work: Task[Any], within: float | None
-) -> JsonRpcReply:
-    """Wait for the handler, at most `within` seconds, and return the reply to send."""
-    await asyncio.wait([work], timeout=within)
-    is_late = work.cancel()
-    await asyncio.wait([work])
-    if is_late:
-        log.warning("the handler of %s exceeded its timeout of %s s", request.method, within)
-        return JsonRpcReply(id=request.id, error=JsonRpcError(INTERNAL_ERROR, "timeout"))
-    if work.cancelled():
-        return JsonRpcReply(id=request.id, error=JsonRpcError(CANCELLED, "cancelled"))
-    trouble = work.exception()
-    if isinstance(trouble, RequestRefused):
-        return JsonRpcReply(id=request.id, error=trouble.error)
-    if trouble is not None:
-        log.error("the handler of %s failed", request.method, exc_info=trouble)
-        return JsonRpcReply(id=request.id, error=JsonRpcError(INTERNAL_ERROR, "internal error"))
-    return JsonRpcReply(id=request.id, result=work.result())
-
-
 class AnswerMarker(Struct, frozen=True, eq=False):
     """The place in the line order at which a request sent with `begin` was answered.
 
@@ -321,18 +300,17 @@ class AcpConnection:
         """Return how many inbound requests wait for our answer."""
         return len(self._inbound)
 
-    async def request(self, method: str, params: Any, *, timeout: float | None = None) -> Any:
+    async def request(self, method: str, params: Any) -> Any:
         """Send a request and wait for the reply.
 
-        Raises `RequestRefused`, `ConnectionLost` or `TimeoutError`. The reply overtakes items that
+        Raises `RequestRefused` or `ConnectionLost`. The reply overtakes items that
         are queued in `incoming()`. Use `begin` where the order matters, or where nothing else
         consumes `incoming()`: a full inbox stops the reader (back-pressure), which is a deadlock.
         """
         number, future = self._outbound.number(is_begun=False)
         try:
-            async with asyncio.timeout(timeout):
-                await self._send(JsonRpcRequest(id=number, method=method, params=params))
-                return await future
+            await self._send(JsonRpcRequest(id=number, method=method, params=params))
+            return await future
         finally:
             self._outbound.drop(number)
 
@@ -362,23 +340,15 @@ class AcpConnection:
         """Send an error reply; ignores a second answer. Raises `ConnectionLost`."""
         await self._reply(request, JsonRpcReply(id=request.id, error=error))
 
-    def handle(
-        self,
-        request: JsonRpcRequest,
-        work: Coroutine[Any, Any, Any],
-        *,
-        within: float | None = None,
-    ) -> None:
+    def handle(self, request: JsonRpcRequest, work: Coroutine[Any, Any, Any]) -> None:
         """Run a handler concurrently and always answer with its result or an error.
 
-        `RequestRefused` becomes its own error. Any other exception and a timeout become `-32603`
-        without details. `$/cancel_request` cancels the handler and is answered with `-32800`.
+        `RequestRefused` becomes its own error. Any other exception becomes `-32603` without
+        details. `$/cancel_request` cancels the handler and is answered with `-32800`.
         """
         task = self._inbound.work(request, work)
         if task is not None:
-            answering = asyncio.get_running_loop().create_task(
-                self._run_handler(request, task, within)
-            )
+            answering = asyncio.get_running_loop().create_task(self._finish(request, task))
             self._answering.add(answering)
             answering.add_done_callback(self._answering.discard)
 
@@ -486,11 +456,19 @@ class AcpConnection:
         if self._inbound.remove(request):
             await self._send(reply)
 
-    async def _run_handler(
-        self, request: JsonRpcRequest, work: Task[Any], within: float | None
-    ) -> None:
+    async def _finish(self, request: JsonRpcRequest, work: Task[Any]) -> None:
+        """Wait for a handler, and send its result or an error."""
+        await asyncio.wait([work])
         with suppress(ConnectionLost):
-            await self._reply(request, await run_handler(request, work, within))
+            if work.cancelled():
+                await self.refuse(request, JsonRpcError(CANCELLED, "cancelled"))
+            elif isinstance(trouble := work.exception(), RequestRefused):
+                await self.refuse(request, trouble.error)
+            elif trouble is not None:
+                log.error("the handler of %s failed", request.method, exc_info=trouble)
+                await self.refuse(request, JsonRpcError(INTERNAL_ERROR, "internal error"))
+            else:
+                await self.answer(request, work.result())
 
     async def _read(self) -> None:
         try:

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -20,7 +21,6 @@ from holdfast.acp.rpc.framing import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     ByteReader,
-    JsonRpcError,
     JsonRpcNotification,
     JsonRpcRequest,
     RequestRefused,
@@ -32,9 +32,9 @@ from holdfast.acp.server.capabilities import (
     session_modes,
     session_options,
 )
-from holdfast.acp.server.client_session import ClientSession, FollowStart, PendingPrompt, Spawn
+from holdfast.acp.server.client_session import ClientSession, PendingPrompt, Spawn
 from holdfast.acp.server.content import StoreMedia, read_parts
-from holdfast.acp.server.errors import error_data, invalid_params, rpc_error
+from holdfast.acp.server.errors import invalid_params, refused, rpc_error
 from holdfast.acp.server.notifications import SessionNotifier, replay_cursor
 from holdfast.acp.server.workspace import SessionFolders
 from holdfast.api import Holdfast
@@ -185,8 +185,8 @@ class AcpAgent:
         self._locks: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
         self._methods: Mapping[str, tuple[type[Any], Method]] = {
             "session/new": (NewSessionParams, self._new),
-            "session/load": (LoadSessionParams, self._load),
-            "session/resume": (LoadSessionParams, self._resume),
+            "session/load": (LoadSessionParams, partial(self._load, is_replayed=True)),
+            "session/resume": (LoadSessionParams, partial(self._load, is_replayed=False)),
             "session/list": (ListSessionsParams, self._list),
             "session/close": (SessionParams, self._close),
             "session/delete": (SessionParams, self._delete),
@@ -213,14 +213,11 @@ class AcpAgent:
         """Return the coroutine that answers a request; a prompt is registered before it returns."""
         if request.method == "initialize":
             self._is_initialized = True
-            return self._answer(request, self._introduced())
         if not self._is_initialized:
-            return self._answer(request, _refusal(INVALID_REQUEST, "Call initialize first."))
+            refusal = refused(INVALID_REQUEST, "Call initialize first.")
+            return self._answer(request, _raise(refusal))
         if request.method == "session/prompt":
             return self._prompted(request)
-        if request.method not in self._methods:
-            error_text = "Method not found."
-            return self._answer(request, _refusal(METHOD_NOT_FOUND, error_text))
         return self._answer(request, self._done(request))
 
     def cancelled(self, params: Any) -> None:
@@ -232,10 +229,11 @@ class AcpAgent:
         if hold is not None:
             hold.cancel()
 
-    async def _introduced(self) -> Result:
-        return initialize_result(self._terms.version)
-
     async def _done(self, request: JsonRpcRequest) -> Result:
+        if request.method == "initialize":
+            return initialize_result(self._terms.version)
+        if request.method not in self._methods:
+            raise refused(METHOD_NOT_FOUND, "Method not found.")
         kind, method = self._methods[request.method]
         return await method(_params(request, kind))
 
@@ -294,18 +292,10 @@ class AcpAgent:
         # From the first row on, so that notices of the opening are sent with the first answer.
         notifier = await self._notifier(replace(session, message_count=0))
         remarks = await self._attach(session.id, servers)
-        self._hold(notifier, FollowStart(after=0, remarks=remarks))
+        self._hold(notifier, after=0, remarks=remarks)
         return {"sessionId": session.id} | await self._standing(notifier)
 
-    async def _load(self, request_params: LoadSessionParams) -> Result:
-        return await self._load_session(request_params, is_replayed=True)
-
-    async def _resume(self, request_params: LoadSessionParams) -> Result:
-        return await self._load_session(request_params, is_replayed=False)
-
-    async def _load_session(
-        self, request_params: LoadSessionParams, *, is_replayed: bool
-    ) -> Result:
+    async def _load(self, request_params: LoadSessionParams, *, is_replayed: bool) -> Result:
         servers = read_mcp_servers(request_params.mcp_servers)
         id_ = SessionId(request_params.session_id)
         # Serialized, because two followers of one session would send every update twice.
@@ -318,7 +308,7 @@ class AcpAgent:
             if is_replayed:
                 await notifier.replay()
             remarks = await self._attach(id_, servers)
-            hold = self._hold(notifier, FollowStart(after=after, remarks=remarks))
+            hold = self._hold(notifier, after=after, remarks=remarks)
         hold.follow()
         return await self._standing(notifier)
 
@@ -349,8 +339,17 @@ class AcpAgent:
         models = await self._backend.models.catalogue()
         return SessionNotifier(self._backend, self._connection, session, models)
 
-    def _hold(self, notifier: SessionNotifier, start: FollowStart) -> ClientSession:
-        hold = ClientSession(self._backend, self._connection, notifier, start, self._spawn)
+    def _hold(
+        self, notifier: SessionNotifier, *, after: int, remarks: tuple[str, ...]
+    ) -> ClientSession:
+        hold = ClientSession(
+            self._backend,
+            self._connection,
+            notifier,
+            after=after,
+            remarks=remarks,
+            spawn=self._spawn,
+        )
         self._holds[hold.session_id] = hold
         return hold
 
@@ -438,10 +437,6 @@ def _params(request: JsonRpcRequest, kind: type[Any]) -> Any:
         return msgspec.convert(request.params or {}, kind)
     except msgspec.ValidationError as error:
         raise invalid_params(f"The parameters are not valid: {error}.") from None
-
-
-async def _refusal(code: int, message: str) -> Result:
-    raise RequestRefused(JsonRpcError(code, message, error_data(Code.INVALID_INPUT, message)))
 
 
 async def _raise(refusal: RequestRefused) -> Result:

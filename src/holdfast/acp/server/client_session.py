@@ -267,13 +267,6 @@ def read_answer(question: Question, result: Any) -> ApprovalAnswer:
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
-class FollowStart(Struct, frozen=True, kw_only=True):
-    """Where following begins: after an event, and with remarks for the user."""
-
-    after: int
-    remarks: tuple[str, ...] = ()
-
-
 class ClientSession:
     """One client's hold on a session; releasing it does not change the session."""
 
@@ -282,18 +275,20 @@ class ClientSession:
         backend: Holdfast,
         connection: AcpConnection,
         notifier: SessionNotifier,
-        start: FollowStart,
+        *,
+        after: int,
+        remarks: tuple[str, ...],
         spawn: Spawn,
     ) -> None:
-        """`spawn` runs a task as long as the client is connected."""
+        """Follow `after` an event; `spawn` runs a task as long as the client is connected."""
         self.session_id = notifier.session.id
         # Serializes the requests of a session in the order of their arrival.
         self.turnstile = asyncio.Lock()
         self.notifier = notifier
         self._backend = backend
         self._spawn = spawn
-        self._cursor = start.after
-        self._remarks = start.remarks
+        self._cursor = after
+        self._remarks = remarks
         self._asking = ClientApprovals(backend, connection, self.session_id, self._start)
         self._prompts: list[PendingPrompt] = []
         # Turns that no prompt here waits for any more, and turns that also have other senders.

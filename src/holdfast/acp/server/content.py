@@ -69,19 +69,16 @@ async def read_parts(blocks: list[Any], keep: StoreMedia) -> tuple[Part, ...]:
     except msgspec.ValidationError as error:
         raise invalid_params(f"The prompt is not valid: {error}.") from None
     # Checked before any image is stored, so that a refused prompt leaves no media behind.
-    for block in given:
-        if isinstance(block, AudioBlock):
-            raise invalid_params("Audio is not supported; see the capabilities.")
-    return tuple([await _part(block, keep) for block in given if not isinstance(block, AudioBlock)])
+    if any(isinstance(block, AudioBlock) for block in given):
+        raise invalid_params("Audio is not supported; see the capabilities.")
+    return tuple([await _part(block, keep) for block in given])
 
 
-async def _part(
-    block: TextBlock | ImageBlock | LinkBlock | ResourceBlock, keep: StoreMedia
-) -> Part:
+async def _part(block: ContentBlock, keep: StoreMedia) -> Part:
     match block:
         case TextBlock(text=text):
             return Text(text=text)
-        case ImageBlock(data=data, mime_type=kind):
+        case ImageBlock(data=data, mime_type=kind) | AudioBlock(data=data, mime_type=kind):
             return await _media_part(data, kind, keep)
         case LinkBlock(uri=uri, name=name):
             return Text(text=f"\n[{name or uri}]({uri})\n")

@@ -1,12 +1,12 @@
 """`session/update` notifications of one session: each update once, in order; also its replay."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 from holdfast.acp.rpc.connection import AcpConnection
 from holdfast.acp.rpc.framing import ConnectionLost
 from holdfast.acp.server.capabilities import session_options
-from holdfast.acp.server.content import Block, content_block
+from holdfast.acp.server.content import content_block
 from holdfast.acp.server.updates import (
     COMPACTED,
     Update,
@@ -28,57 +28,13 @@ from holdfast.domain.events import (
     StepStarted,
     TurnStarted,
 )
-from holdfast.domain.ids import MessageId, ModelId, SessionId
+from holdfast.domain.ids import MessageId, ModelId
 from holdfast.domain.messages import Compaction, Media, Message, Plan, Reasoning, Role, Text
 from holdfast.domain.models import Model
 from holdfast.domain.sessions import Session, Status
 
 PAGE: Final = 500
 _EVENT_PAGE: Final = 1_000
-
-
-async def replay_updates(
-    backend: Holdfast, session: Session, translator: UpdateTranslator
-) -> AsyncIterator[Update]:
-    """Yield the updates of all rows up to the session's message count, and the last plan."""
-    after = 0
-    last: Plan | None = None
-    while after < session.message_count:
-        most = min(PAGE, session.message_count - after)
-        page = await backend.messages.list(backend.owner, session.id, after=after, limit=most)
-        for row in page.items:
-            last = next((part for part in row.parts if isinstance(part, Plan)), last)
-            for update in await row_updates(backend, session.id, row, translator):
-                yield update
-        after = page.items[-1].sequence if page.items else session.message_count
-    if last is not None:
-        yield plan_update(last.steps)
-
-
-async def row_updates(
-    backend: Holdfast, session_id: SessionId, row: Message, translator: UpdateTranslator
-) -> list[Update]:
-    """Return the updates of one row, without plans: only the caller knows the last one."""
-    match row.role:
-        case Role.USER:
-            return [
-                _message_update("user_message_chunk", block, row)
-                for block in await _blocks(backend, session_id, row)
-            ]
-        case Role.ASSISTANT:
-            return [
-                *_thoughts(row),
-                *(
-                    _message_update("agent_message_chunk", block, row)
-                    for block in await _blocks(backend, session_id, row)
-                ),
-            ]
-        case Role.SYSTEM:
-            folded = any(isinstance(part, Compaction) for part in row.parts)
-            summed = [message_chunk(COMPACTED, row.id)] if folded else []
-            return summed + translator.row(row)
-        case _:
-            return translator.row(row)
 
 
 async def replay_cursor(backend: Holdfast, session: Session) -> int:
@@ -103,25 +59,6 @@ async def replay_cursor(backend: Holdfast, session: Session) -> int:
                 return session.last_event
         before = first
     return session.last_event
-
-
-def _thoughts(row: Message) -> list[Update]:
-    return [thought_chunk(part.text, row.id) for part in row.parts if isinstance(part, Reasoning)]
-
-
-def _message_update(kind: str, block: Block, row: Message) -> Update:
-    return {"sessionUpdate": kind, "content": block, "messageId": row.id}
-
-
-async def _blocks(backend: Holdfast, session_id: SessionId, row: Message) -> list[Block]:
-    async def read(handle: str) -> bytes | None:
-        try:
-            return await backend.media.read(backend.owner, session_id, handle)
-        # A missing image must not prevent the text of the message.
-        except HoldfastError:
-            return None
-
-    return [await content_block(part, read) for part in row.parts if isinstance(part, Text | Media)]
 
 
 class SessionNotifier:
@@ -153,9 +90,19 @@ class SessionNotifier:
         return tuple(self._models.values())
 
     async def replay(self) -> None:
-        """Send the history."""
-        async for update in replay_updates(self._backend, self.session, self.translator):
-            await self.send([update])
+        """Send all rows up to the session's message count, and the last plan."""
+        backend, session = self._backend, self.session
+        after = 0
+        last: Plan | None = None
+        while after < session.message_count:
+            most = min(PAGE, session.message_count - after)
+            page = await backend.messages.list(backend.owner, session.id, after=after, limit=most)
+            for row in page.items:
+                last = next((part for part in row.parts if isinstance(part, Plan)), last)
+                await self._send_row(row)
+            after = page.items[-1].sequence if page.items else session.message_count
+        if last is not None:
+            await self.send([plan_update(last.steps)])
 
     async def send_event(self, payload: Payload) -> None:
         """Send an event."""
@@ -229,7 +176,33 @@ class SessionNotifier:
         return self._models.get(self._model)
 
     async def _send_row(self, row: Message) -> None:
-        await self.send(await row_updates(self._backend, self.session.id, row, self.translator))
+        """Send one row, without plans: only the last one counts."""
+        match row.role:
+            case Role.USER:
+                await self._send_blocks("user_message_chunk", row)
+            case Role.ASSISTANT:
+                thoughts = (part for part in row.parts if isinstance(part, Reasoning))
+                await self.send([thought_chunk(part.text, row.id) for part in thoughts])
+                await self._send_blocks("agent_message_chunk", row)
+            case _:
+                if any(isinstance(part, Compaction) for part in row.parts):
+                    await self.send([message_chunk(COMPACTED, row.id)])
+                await self.send(self.translator.row(row))
+
+    async def _send_blocks(self, kind: str, row: Message) -> None:
+        backend, session_id = self._backend, self.session.id
+
+        async def read(handle: str) -> bytes | None:
+            try:
+                return await backend.media.read(backend.owner, session_id, handle)
+            # A missing image must not prevent the text of the message.
+            except HoldfastError:
+                return None
+
+        for part in row.parts:
+            if isinstance(part, Text | Media):
+                block = await content_block(part, read)
+                await self.send([_update(kind, content=block, messageId=row.id)])
 
 
 def _update(kind: str, **fields: Any) -> Update:
