@@ -1034,4 +1034,4 @@ def test_a_result_keeps_the_text_beside_the_raw_output(raw: Any, text: str, resu
 
     call.fold({"rawOutput": raw, "content": [block]})
 
-    assert call.result(call.produce()) == result
+    assert call.outcome(ResultStatus.OK)[0].result == result

@@ -15,7 +15,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from holdfast.acp.client.agent_command import AgentStart
-from holdfast.acp.client.agent_session import NOT_DECIDED
+from holdfast.acp.client.agent_session import HOSTED, NOT_DECIDED
 from holdfast.acp.client.lenient_json import read_count, read_list, read_object
 from holdfast.acp.client.permissions import (
     ApprovalSubject,
@@ -385,15 +385,10 @@ class AgentRequestHandler:
 
     def _require(self, method: str, params: Params) -> None:
         family = method.partition("/")[0]
-        is_known = (
-            method in _RECORDED_METHODS
-            or method in _PLAIN_METHODS
-            or method == "session/request_permission"
-        )
         is_off = (family == "fs" and not self._context.options.fs) or (
             family == "terminal" and not self._has_terminals
         )
-        if not is_known or is_off:
+        if method not in HOSTED or is_off:
             raise RequestRefused(_UNKNOWN_METHOD)
         if params.get("sessionId") != self._context.agent_session.session:
             raise RequestRefused(_UNKNOWN_SESSION)

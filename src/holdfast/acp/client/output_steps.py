@@ -251,16 +251,13 @@ class TurnUsage:
     def __init__(self, facts: TurnFacts) -> None:
         self._facts = facts
         self._reported: dict[UsageSource, Usage] = {}
-        self._is_priced = False
+        # Whether the agent reported a cost in this turn.
+        self.is_priced = False
 
     def note(self, source: UsageSource, usage: Usage | None) -> None:
         """Record the usage from a source; a later value replaces an earlier one."""
         if usage is not None:
             self._reported[source] = usage
-
-    def note_price(self) -> None:
-        """Record that the agent reported a cost in this turn."""
-        self._is_priced = True
 
     def entry(self, agent_state: AgentState) -> CostDraft:
         """Return the one ledger entry of the turn, even when no usage was reported."""
@@ -271,7 +268,7 @@ class TurnUsage:
             model_id=self._facts.model_id,
             usage=usage,
             microcents=spent,
-            priced=self._is_priced and agent_state.currency == "USD",
+            priced=self.is_priced and agent_state.currency == "USD",
         )
 
 

@@ -1,7 +1,7 @@
 """The tool calls of a turn, folded from agent updates; each announced call gets one result."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
@@ -164,29 +164,45 @@ class TrackedCall:
         )
         return row, ToolStarted(call_id=self.id, name=self.name, arguments=self._written)
 
-    def late_arguments(self) -> dict[str, Any] | None:
-        """Return the arguments if they differ from the written ones; otherwise `None`."""
+    def late_arguments(self) -> tuple[CallDetails, ...]:
+        """Return the arguments that became known after the call was announced."""
         # Without an input the arguments hold only a title, which is not worth an update.
         arguments = self._written if self._raw_input is None else self.arguments()
         if arguments == self._written:
-            return None
+            return ()
         self._written = arguments
-        return arguments
+        return (CallDetails(call_id=self.id, arguments=arguments),)
 
-    def produce(self) -> ToolCallContent:
-        """Return the content of the call, without its raw output."""
-        return read_call_content(self._content)
-
-    def result(self, produce: ToolCallContent) -> Any:
-        """Return the result of the call, limited to the size of a row."""
-        return call_result(self._raw_output, produce)
-
-    def forget(self) -> None:
-        """Release the memory of the call's output."""
+    def outcome(self, status: ResultStatus) -> tuple[CallOutcome, tuple[MediaBlock, ...]]:
+        """Return the outcome that the agent reported, and its media; releases the output."""
+        produce = read_call_content(self._content)
+        error = self._error(produce) if status is ResultStatus.ERROR else None
+        if self.is_denied and error is not None:
+            status = ResultStatus.DENIED
+        result = call_result(self._raw_output, produce)
         self._raw_output = self._content = None
-        self.held = 0
+        return CallOutcome(status=status, result=result, error=error), produce.pictures
 
-    def error(self, produce: ToolCallContent) -> ToolError:
+    def end(self, done: CallOutcome) -> tuple[Draft, ...]:
+        """End the call; return its result as an event and as a row."""
+        self.is_ended = True
+        result = ToolResult(
+            call_id=self.id,
+            name=self.name,
+            status=done.status,
+            result=done.result,
+            error=done.error,
+        )
+        ended = ToolEnded(
+            call_id=self.id,
+            name=self.name,
+            status=done.status,
+            result=done.result,
+            failure=done.error,
+        )
+        return ended, MessageDraft(role=Role.TOOL_RESULT, parts=(result,))
+
+    def _error(self, produce: ToolCallContent) -> ToolError:
         """Return why the call failed, in the agent's words if there are any."""
         raw = self._raw_output
         fields = read_object(raw)
@@ -294,9 +310,13 @@ class CallTracker:
             return None
         drafts += self.release()
         if has_moved:
-            drafts += _late_arguments(call)
+            drafts += call.late_arguments()
         if call.final is not None:
-            self._answer(call, call.final, drafts)
+            done, pictures = call.outcome(call.final)
+            self._contents += pictures
+            # The output is in the drafts now and may be large, so it is not held twice.
+            self.held -= call.held
+            drafts += call.end(done)
         return None
 
     def weigh(self, said: Mapping[str, Any], size: int) -> None:
@@ -316,7 +336,7 @@ class CallTracker:
         if call is None or call.is_ended:
             call = self._sighted(agents_id, output, drafts)
         call.fold(said)
-        drafts += (*self.release(), *_late_arguments(call))
+        drafts += (*self.release(), *call.late_arguments())
         return call
 
     def release(self) -> tuple[Draft, ...]:
@@ -326,40 +346,40 @@ class CallTracker:
 
     def is_open(self, call_id: CallId) -> bool:
         """Return whether a call has not ended yet."""
-        return any(call.id == call_id and not call.is_ended for call in self._calls.values())
+        return any(not call.is_ended for call in self._with_id(call_id))
 
     def deny(self, call_id: CallId) -> None:
         """Mark a call as denied."""
-        for call in self._calls.values():
-            if call.id == call_id:
-                call.is_denied = True
+        for call in self._with_id(call_id):
+            call.is_denied = True
 
     def end(self, call_id: CallId, done: CallOutcome, drafts: list[Draft]) -> None:
         """End a call with an outcome known to us; a call that has ended is not changed."""
-        for call in self._calls.values():
-            if call.id == call_id and not call.is_ended:
-                call.is_ended = True
-                drafts += _result(call, done)
+        for call in self._with_id(call_id):
+            if not call.is_ended:
+                drafts += call.end(done)
 
     def close(self, stop: StopReason, drafts: list[Draft]) -> None:
         """Give a result to every call that has none when the turn ends."""
         for call in self._calls.values():
             if call.is_ended:
                 continue
-            call.is_ended = True
-            drafts += _late_arguments(call)
+            drafts += call.late_arguments()
             if call.is_denied:
                 done = CallOutcome(status=ResultStatus.DENIED, error=USER_REFUSED)
             elif stop in ABNORMAL_STOPS:
                 done = CallOutcome(status=ResultStatus.UNKNOWN, error=_UNKNOWN)
             else:
                 done = CallOutcome(status=ResultStatus.OK, error=_NO_RESULT)
-            drafts += _result(call, done)
+            drafts += call.end(done)
 
     def contents(self) -> list[MediaBlock]:
         """Return the media of the results since the last call of this method."""
         taken, self._contents = self._contents, []
         return taken
+
+    def _with_id(self, call_id: CallId) -> Iterator[TrackedCall]:
+        return (call for call in self._calls.values() if call.id == call_id)
 
     def _sighted(
         self, agents_id: str | None, output: AgentOutput, drafts: list[Draft]
@@ -373,37 +393,3 @@ class CallTracker:
         call = self._calls[agents_id or call_id] = TrackedCall(call_id)
         self._held = call
         return call
-
-    def _answer(self, call: TrackedCall, status: ResultStatus, drafts: list[Draft]) -> None:
-        call.is_ended = True
-        produce = call.produce()
-        self._contents += produce.pictures
-        error = call.error(produce) if status is ResultStatus.ERROR else None
-        if call.is_denied and error is not None:
-            status = ResultStatus.DENIED
-        done = CallOutcome(status=status, result=call.result(produce), error=error)
-        # The output is in the drafts now and may be large, so it is not held twice.
-        self.held -= call.held
-        call.forget()
-        drafts += _result(call, done)
-
-
-def _late_arguments(call: TrackedCall) -> tuple[Draft, ...]:
-    """Return the arguments of a call that became known after its announcement."""
-    arguments = call.late_arguments()
-    return () if arguments is None else (CallDetails(call_id=call.id, arguments=arguments),)
-
-
-def _result(call: TrackedCall, done: CallOutcome) -> tuple[Draft, ...]:
-    """Return the result of a call, as an event and as a row."""
-    result = ToolResult(
-        call_id=call.id, name=call.name, status=done.status, result=done.result, error=done.error
-    )
-    ended = ToolEnded(
-        call_id=call.id,
-        name=call.name,
-        status=done.status,
-        result=done.result,
-        failure=done.error,
-    )
-    return ended, MessageDraft(role=Role.TOOL_RESULT, parts=(result,))

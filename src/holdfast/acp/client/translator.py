@@ -259,8 +259,7 @@ class Translator:
         self._has_odd_cost |= is_odd_cost(update)
         used = read_count(update.get("used"))
         self._usage.note(UsageSource.UPDATE, None if used is None else Usage(input=used))
-        if read_cost(update) is not None:
-            self._usage.note_price()
+        self._usage.is_priced |= read_cost(update) is not None
 
     def _chunk(self, update: Mapping[str, Any], channel: Channel, drafts: list[Draft]) -> None:
         if "_meta" in update:

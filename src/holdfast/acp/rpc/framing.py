@@ -31,7 +31,7 @@ _KEPT: Final = HEAD + HEAD_MARGIN
 Id: TypeAlias = int | str | None
 
 
-class JsonRpcError(Struct, frozen=True):
+class JsonRpcError(Struct, frozen=True, omit_defaults=True):
     """The error object of a reply."""
 
     code: int
@@ -227,23 +227,15 @@ def _reply(found: dict[str, Any]) -> JsonRpcReply:
 
 def _content(message: Message) -> dict[str, Any]:
     content: dict[str, Any] = {"jsonrpc": "2.0"}
-    if isinstance(message, JsonRpcNotification):
-        return content | _method_object(message)
+    if isinstance(message, JsonRpcReply):
+        content |= {"id": message.id} if message.has_id else {}
+        if message.error is None:
+            return content | {"result": message.result}
+        return content | {"error": msgspec.to_builtins(message.error)}
     if isinstance(message, JsonRpcRequest):
-        return content | {"id": message.id} | _method_object(message)
-    if message.has_id:
         content["id"] = message.id
-    if message.error is None:
-        return content | {"result": message.result}
-    error = {"code": message.error.code, "message": message.error.message}
-    if message.error.data is not None:
-        error["data"] = message.error.data
-    return content | {"error": error}
-
-
-def _method_object(message: JsonRpcRequest | JsonRpcNotification) -> dict[str, Any]:
-    called: dict[str, Any] = {"method": message.method}
-    return called if message.params is None else called | {"params": message.params}
+    content["method"] = message.method
+    return content if message.params is None else content | {"params": message.params}
 
 
 def _replace_surrogates(value: Any) -> Any:
