@@ -333,9 +333,10 @@ def build_acp_runtime(
 
     `raw_log_writer` writes the raw output of programs to the active zone, if enabled.
     """
-    from holdfast.acp.client.launcher import AcpTimeouts, AgentLauncher
+    from holdfast.acp.client.launcher import AgentLauncher
     from holdfast.acp.client.process_registry import ProcessRegistry
     from holdfast.acp.client.runtime import ProgramRuntime
+    from holdfast.acp.client.session_setup import AcpTimeouts
     from holdfast.process.launcher import Launcher
     from holdfast.tools.mcp.tools import PassthroughServers
 

@@ -300,21 +300,18 @@ class _SandboxBuilder:
 
     def _needed(self, roots: tuple[str, ...]) -> Iterator[str]:
         """Yield the paths that the program and its MCP servers must read to start."""
-        for command in self._commands:
-            yield from self._needed_by(command, roots)
-
-    def _needed_by(self, command: tuple[str, ...], roots: tuple[str, ...]) -> Iterator[str]:
         path = tuple(self._start.environment.get("PATH", "").split(os.pathsep))
-        named = [word for word in command[1:] if os.path.isabs(word)]
-        # An argument may be the program that the first word runs.
-        for word in (command[0], *named):
-            found = find_executable(word, path=path, folder=self._start.folder)
-            if found is not None:
-                yield from readable_for(found, path=path, roots=roots)
-        for place in (os.path.realpath(word) for word in named if os.path.exists(word)):
-            folder = os.path.dirname(place)
-            # A script needs the modules beside it, but not everything in a shared folder.
-            yield folder if os.path.isfile(place) and folder not in SHARED else place
+        for program, *words in self._commands:
+            named = [word for word in words if os.path.isabs(word)]
+            # An argument may be the program that the first word runs.
+            for word in (program, *named):
+                found = find_executable(word, path=path, folder=self._start.folder)
+                if found is not None:
+                    yield from readable_for(found, path=path, roots=roots)
+            for place in (os.path.realpath(word) for word in named if os.path.exists(word)):
+                folder = os.path.dirname(place)
+                # A script needs the modules beside it, but not everything in a shared folder.
+                yield folder if os.path.isfile(place) and folder not in SHARED else place
 
     def _expand(self, paths: tuple[str, ...]) -> Iterator[str]:
         """Yield the real paths, without those of Holdfast itself."""

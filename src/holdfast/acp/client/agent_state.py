@@ -53,7 +53,7 @@ def _limit_object(value: object, largest: int) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     room = largest
     # Extension fields come last, because we do not use them.
-    for name in sorted(found, key=_is_extension)[:_FIELDS_MOST]:
+    for name in sorted(found, key=lambda name: name.startswith("_"))[:_FIELDS_MOST]:
         each = limit_value(found[name], min(room, largest // 2))
         size = _encoded_size({name: each})
         # A value that became a text was truncated and is useless.
@@ -61,10 +61,6 @@ def _limit_object(value: object, largest: int) -> dict[str, Any]:
             kept[name] = each
             room -= size
     return kept
-
-
-def _is_extension(name: str) -> bool:
-    return name.startswith("_")
 
 
 def _encoded_size(value: Mapping[str, Any]) -> int:

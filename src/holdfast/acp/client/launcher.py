@@ -9,7 +9,6 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.acp.client.agent_command import AgentStart, StartSettings, build_start
@@ -19,6 +18,7 @@ from holdfast.acp.client.agent_state import AgentState, restore_state
 from holdfast.acp.client.process_registry import AgentSlot, ProcessRegistry
 from holdfast.acp.client.raw_log import RawLog, RawLogWriter
 from holdfast.acp.client.session_setup import (
+    AcpTimeouts,
     AgentNotReady,
     SessionSetup,
     SetupMethod,
@@ -117,17 +117,6 @@ _SANDBOX_STAGES: Final = frozenset(
 RETRY_DELAYS: Final = (1.0, 4.0)
 
 
-class AcpTimeouts(Struct, frozen=True, kw_only=True):
-    """Timeouts of each phase, in seconds."""
-
-    start: float = 30.0
-    session: float = 60.0
-    option: float = 10.0
-    silence: float = 60.0
-    cancel: float = 5.0
-    write: float = 30.0
-
-
 class AgentLauncher:
     """Starts and prepares agent processes; no other class starts them."""
 
@@ -194,8 +183,7 @@ class AgentLauncher:
             auth_method=program_options(turn).auth_method,
             command=acp_runtime_of(turn).command,
             companions=companions,
-            start_seconds=self.deadlines.start,
-            session_seconds=self.deadlines.session,
+            deadlines=self.deadlines,
         )
 
     async def _started(self, slot: AgentSlot, turn: TurnInput) -> tuple[MessageDraft, ...]:

@@ -19,15 +19,7 @@ from holdfast.domain.agent_processes import ProgramOptions
 from holdfast.domain.drafts import MessageDraft, notice_draft
 from holdfast.domain.events import Failure, FailureCode
 from holdfast.domain.messages import Message, Notice, NoticeCode
-from holdfast.domain.secrets import Secret
 from holdfast.ports.tools import ClientMcpServer
-
-
-def server_entries(
-    agent_session: AgentConversation, companions: Sequence[ClientMcpServer]
-) -> list[dict[str, Any]]:
-    """Return the entries of the servers that the agent supports; contains secrets in clear."""
-    return [_server_entry(each) for each in companions if _is_supported(agent_session, each)]
 
 
 def unsupported_servers(
@@ -61,7 +53,8 @@ def _is_supported(agent_session: AgentConversation, companion: ClientMcpServer) 
 
 
 def _server_entry(companion: ClientMcpServer) -> dict[str, Any]:
-    values = _pairs(companion.values)
+    """Return a server in the form of the protocol, with its secrets in clear."""
+    values = [{"name": name, "value": each.reveal()} for name, each in companion.values.items()]
     if companion.transport == "stdio":
         return {
             "name": companion.name,
@@ -75,10 +68,6 @@ def _server_entry(companion: ClientMcpServer) -> dict[str, Any]:
         "url": companion.url,
         "headers": values,
     }
-
-
-def _pairs(values: Mapping[str, Secret]) -> list[dict[str, str]]:
-    return [{"name": name, "value": value.reveal()} for name, value in values.items()]
 
 
 log = logging.getLogger(__name__)
@@ -98,6 +87,17 @@ class AgentNotReady(Exception):  # noqa: N818 — it says what is, not what went
         self.evidence = ""
 
 
+class AcpTimeouts(Struct, frozen=True, kw_only=True):
+    """Timeouts of each phase, in seconds."""
+
+    start: float = 30.0
+    session: float = 60.0
+    option: float = 10.0
+    silence: float = 60.0
+    cancel: float = 5.0
+    write: float = 30.0
+
+
 class SessionSetup(Struct, frozen=True, kw_only=True):
     """What the session setup needs to know.
 
@@ -112,8 +112,7 @@ class SessionSetup(Struct, frozen=True, kw_only=True):
     # The command to show to a user who has to sign in.
     command: str = ""
     companions: tuple[ClientMcpServer, ...] = ()
-    start_seconds: float = 30.0
-    session_seconds: float = 60.0
+    deadlines: AcpTimeouts = AcpTimeouts()
 
 
 async def initialize(
@@ -126,9 +125,9 @@ async def initialize(
         "clientInfo": {"name": "holdfast", "title": "Holdfast", "version": _version()},
     }
     try:
-        found = await agent_session.ask("initialize", ours, within=setup.start_seconds)
+        found = await agent_session.ask("initialize", ours, within=setup.deadlines.start)
     except TimeoutError:
-        raise AgentNotReady(_timeout_error("has not answered", setup.start_seconds)) from None
+        raise AgentNotReady(_timeout_error("has not answered", setup.deadlines.start)) from None
     except RequestRefused as refusal:
         raise AgentNotReady(
             _version_error(f"rejected the request ({refusal.error.code})")
@@ -157,7 +156,7 @@ async def open_session(
         except TimeoutError:
             if setup_method == "session/new":
                 raise AgentNotReady(
-                    _timeout_error("has not opened a session", setup.session_seconds)
+                    _timeout_error("has not opened a session", setup.deadlines.session)
                 ) from None
             continue
         except RequestRefused as refusal:
@@ -184,7 +183,9 @@ async def _try_method(
     agent_session: AgentConversation, setup_method: SetupMethod, setup: SessionSetup
 ) -> Any:
     """Try a setup method; if it requires authentication, sign in and try once more."""
-    servers = server_entries(agent_session, setup.companions)
+    servers = [
+        _server_entry(each) for each in setup.companions if _is_supported(agent_session, each)
+    ]
     params: dict[str, Any] = {"cwd": setup.folder, "mcpServers": servers}
     if setup_method != "session/new":
         params["sessionId"] = agent_session.session = setup.known
@@ -193,13 +194,13 @@ async def _try_method(
         agent_session.session = None
     agent_session.ignored.clear()
     try:
-        return await agent_session.ask(setup_method, params, within=setup.session_seconds)
+        return await agent_session.ask(setup_method, params, within=setup.deadlines.session)
     except RequestRefused as refusal:
         if refusal.error.code != AUTH_REQUIRED:
             raise
     await _sign_in(agent_session, setup)
     try:
-        return await agent_session.ask(setup_method, params, within=setup.session_seconds)
+        return await agent_session.ask(setup_method, params, within=setup.deadlines.session)
     except RequestRefused as refusal:
         if refusal.error.code != AUTH_REQUIRED:
             raise
@@ -211,7 +212,7 @@ async def _sign_in(agent_session: AgentConversation, setup: SessionSetup) -> Non
         raise AgentNotReady(_sign_in_error(agent_session, setup))
     asked = {"methodId": setup.auth_method}
     try:
-        await agent_session.ask("authenticate", asked, within=setup.start_seconds)
+        await agent_session.ask("authenticate", asked, within=setup.deadlines.start)
     except (RequestRefused, TimeoutError):
         raise AgentNotReady(_sign_in_error(agent_session, setup)) from None
 
@@ -322,9 +323,11 @@ def _wanted_options(
     agent_state = agent_session.agent_state
     if options.mode is not None and (agent_session.is_fresh or agent_state.mode != options.mode):
         # Config options take precedence, because modes are their deprecated form.
-        chosen = next((each for each in agent_state.options if _MODE in _choice_names(each)), None)
-        if chosen is not None:
-            wanted = {"configId": chosen.get("id"), "value": options.mode}
+        by_mode = [
+            each for each in agent_state.options if _MODE in (each.get("id"), each.get("category"))
+        ]
+        if by_mode:
+            wanted = {"configId": by_mode[0].get("id"), "value": options.mode}
             yield _MODE, options.mode, "session/set_config_option", wanted
         else:
             method = "session/set_mode" if agent_state.modes else None
@@ -334,7 +337,3 @@ def _wanted_options(
         kind = {"type": "boolean"} if isinstance(value, bool) else {}
         method = "session/set_config_option" if is_offered else None
         yield f"the option {name}", value, method, {"configId": name, "value": value, **kind}
-
-
-def _choice_names(option: Mapping[str, Any]) -> tuple[object, object]:
-    return option.get("id"), option.get("category")
