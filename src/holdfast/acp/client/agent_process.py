@@ -21,6 +21,7 @@ from holdfast.acp.rpc.connection import AcpConnection, ConnectionLimits
 from holdfast.acp.rpc.framing import INTERNAL_ERROR, NOT_FOUND, JsonRpcError, RequestRefused
 from holdfast.acp.rpc.redaction import NO_REDACTION, LineRedactor
 from holdfast.domain.agent_processes import ProcessExit, ProcessIdentity
+from holdfast.process.cancellation import run_to_end
 from holdfast.process.child import ChildNotStarted, SupervisedChild, start_child
 from holdfast.process.process_table import SESSION_VARIABLE, boot_id, group_members, has_mark
 from holdfast.process.streams import TailBuffer, last_bytes, strip_escapes
@@ -109,16 +110,7 @@ class AgentProcess:
         `farewell` runs while the process still reads; its errors and timeout are ignored. On
         cancellation the end is completed first, then `CancelledError` is raised.
         """
-        ending = self._begin_end(farewell)
-        is_cancelled = False
-        while not ending.done():
-            try:
-                await asyncio.wait([ending])
-            except asyncio.CancelledError:
-                is_cancelled = True
-        if is_cancelled:
-            raise asyncio.CancelledError
-        return ending.result()
+        return await run_to_end(self._begin_end(farewell))
 
     def _begin_end(self, farewell: Farewell | None) -> Task[ProcessExit]:
         if self._ending is None:

@@ -41,6 +41,7 @@ from holdfast.domain.ids import ApprovalId, CallId
 from holdfast.domain.tools import ToolClass
 from holdfast.ports.runtime import ApprovalContext, Approver, Emit
 from holdfast.ports.tools import PlannedWrite, RepositoryFiles
+from holdfast.process.cancellation import run_to_end
 from holdfast.services.approvals import BY_TIME, EARLIER, Ruling, ruling
 
 Batch = Sequence[Draft]
@@ -211,12 +212,10 @@ class TurnContext:
     async def is_permitted(self, asked: CallRequest, subject: ApprovalSubject) -> bool:
         """Return whether an action that the agent requests is allowed; asks a user if needed."""
         posed = await self.pose(asked, subject)
-        recording = asyncio.ensure_future(self.drafts.record(posed.drafts))
         try:
-            await asyncio.shield(recording)
+            await run_to_end(self.drafts.record(posed.drafts))
             answer = posed.answer or await self.approver.decision(posed.question)
         except asyncio.CancelledError:
-            await asyncio.wait([recording])
             await self.withdraw(posed.question)
             raise
         is_allowed_now = self.take_answer(asked, answer, subject.tool_class)
