@@ -85,8 +85,7 @@ class Launcher:
 
         On cancellation the command and all its descendants are ended first.
         """
-        run = _Run(order, await self.means(), output_most)
-        return await run_to_end(run.whole(time_limit), stop=run.stop)
+        return await _run(order, await self.means(), time_limit, output_most)
 
     async def start(
         self, order: ChildOrder, *, limit: int = _CHUNK, is_heard: bool = False
@@ -101,62 +100,47 @@ class Launcher:
         return await start_child(order, await self.means(), stdin=PIPE, stderr=stderr, limit=limit)
 
 
-class _Run:
-    """One command from its start to EOF of its output."""
+async def _run(
+    order: ChildOrder, means: Means, time_limit: float, output_most: int
+) -> CommandResult:
+    began, is_late = time.monotonic(), False
+    output, errors = OutputBuffer(output_most), OutputBuffer(output_most)
+    child = await start_child(order, means, limit=_CHUNK)
 
-    def __init__(self, order: ChildOrder, means: Means, output_most: int) -> None:
-        self._order = order
-        self._means = means
-        self._outputs = (OutputBuffer(output_most), OutputBuffer(output_most))
-        self._child: SupervisedChild | None = None
-        self._is_late = False
-        self._is_stopped = False
+    def stop_late() -> None:
+        nonlocal is_late
+        is_late = True
+        child.stop()
 
-    def stop(self) -> None:
-        self._is_stopped = True
-        if self._child is not None:
-            self._child.stop()
+    alarm = asyncio.get_running_loop().call_later(time_limit, stop_late)
+    try:
+        code = await run_to_end(_hear(child, output, errors), stop=child.stop)
+    finally:
+        alarm.cancel()
+        await run_to_end(child.close())
+    return CommandResult(
+        exit_code=code,
+        output=output,
+        errors=errors,
+        duration_ms=round((time.monotonic() - began) * 1000),
+        timed_out=is_late,
+        moved_aside=child.moved_aside,
+    )
 
-    async def whole(self, time_limit: float) -> CommandResult:
-        loop = asyncio.get_running_loop()
-        began = time.monotonic()
-        self._child = child = await start_child(self._order, self._means, limit=_CHUNK)
-        alarm = loop.call_later(time_limit, self._late)
-        try:
-            if self._is_stopped:
-                child.stop()
-            code = await self._heard(child)
-        finally:
-            alarm.cancel()
-            await child.close()
-        output, errors = self._outputs
-        return CommandResult(
-            exit_code=code,
-            output=output,
-            errors=errors,
-            duration_ms=round((time.monotonic() - began) * 1000),
-            timed_out=self._is_late,
-            moved_aside=child.moved_aside,
-        )
 
-    def _late(self) -> None:
-        if not self._is_stopped:
-            self._is_late = True
-            self.stop()
-
-    async def _heard(self, child: SupervisedChild) -> int:
-        """Read the output until the command has ended, plus a short drain time."""
-        streams = zip((child.stdout, child.stderr), self._outputs, strict=True)
-        listening = [asyncio.ensure_future(kept.fill(stream)) for stream, kept in streams if stream]
-        try:
-            code = await child.ended()
-            # Without namespaces, a process that is not a descendant may still have the pipe open.
-            await asyncio.wait(listening, timeout=_DRAIN)
-        finally:
-            for each in listening:
-                each.cancel()
-            await asyncio.gather(*listening, return_exceptions=True)
-        return code
+async def _hear(child: SupervisedChild, output: OutputBuffer, errors: OutputBuffer) -> int:
+    """Read the output until the command has ended, plus a short drain time."""
+    streams = ((child.stdout, output), (child.stderr, errors))
+    listening = [asyncio.ensure_future(kept.fill(stream)) for stream, kept in streams if stream]
+    try:
+        code = await child.ended()
+        # Without namespaces, a process that is not a descendant may still have the pipe open.
+        await asyncio.wait(listening, timeout=_DRAIN)
+    finally:
+        for each in listening:
+            each.cancel()
+        await asyncio.gather(*listening, return_exceptions=True)
+    return code
 
 
 async def _probe_means() -> Means:
@@ -175,7 +159,7 @@ async def _probe_refusal(means: Means) -> ChildNotStarted | None:
     """Return the refusal when an empty order is started with these means, or `None`."""
     nothing = ChildOrder(argv=(), program="", folder="/", environment={}, confinement=Confinement())
     try:
-        await _Run(nothing, means, 0).whole(KILL_SECONDS)
+        await _run(nothing, means, KILL_SECONDS, 0)
     except ChildNotStarted as refused:
         return refused
     return None
