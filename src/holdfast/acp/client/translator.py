@@ -126,13 +126,16 @@ class Translator:
         if self._end is not None:
             self.counts["late"] += 1
             return ()
-        drafts: list[Draft] = []
-        change = TABLE.get(kind)
-        if change is None:
+        channel, handle = _CHANNELS.get(kind), _HANDLERS.get(kind)
+        if channel is not None:
+            drafts = self._chunk(update, channel)
+        elif handle is not None:
+            drafts = handle(self, update, now)
+        else:
             self.counts["unknown"] += 1
             return ()
-        change(self, update, drafts, now)
-        is_stored = bool(drafts) or change in _CHUNKS
+        # The text of a chunk is buffered before it is written.
+        is_stored = bool(drafts) or channel is not None
         # Output of an open call is held until the call ends, and each update replaces the last one.
         if not is_stored:
             self._calls.weigh(update, size)
@@ -261,86 +264,74 @@ class Translator:
         self._usage.note(UsageSource.UPDATE, None if used is None else Usage(input=used))
         self._usage.is_priced |= read_cost(update) is not None
 
-    def _chunk(self, update: Mapping[str, Any], channel: Channel, drafts: list[Draft]) -> None:
+    def _chunk(self, update: Mapping[str, Any], channel: Channel) -> list[Draft]:
         if "_meta" in update:
             self._usage.note(UsageSource.CHUNK, read_chunk_usage(update))
         seen = read_block(update.get("content"))
         if not seen:
-            return
-        if self._calls.held_until is not None:
-            drafts += self._calls.release()
+            return []
+        released = self._calls.release() if self._calls.held_until is not None else ()
         agents_id = update.get("messageId")
         if agents_id is not None:
             agents_id = read_name(agents_id)
         if isinstance(seen, MediaBlock):
             self._contents.append(seen)
-            drafts += self._output.show(seen.media, agents_id)
-        else:
-            drafts += self._output.say(channel, seen, agents_id)
+            return [*released, *self._output.show(seen.media, agents_id)]
+        return [*released, *self._output.say(channel, seen, agents_id)]
 
-    def text(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
-        """Process a chunk of the answer."""
-        self._chunk(update, Channel.TEXT, drafts)
-
-    def thought(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
-        """Process a chunk of reasoning."""
-        self._chunk(update, Channel.REASONING, drafts)
-
-    def echo(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
-        """Ignore an echo of the prompt, because it is already stored."""
+    def _echo(self, update: Mapping[str, Any], now: float) -> list[Draft]:
+        # An echo of the prompt is already stored.
         self.counts["echo"] += 1
+        return []
 
-    def call(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
-        """Process the start or an update of a call."""
+    def _call(self, update: Mapping[str, Any], now: float) -> list[Draft]:
+        drafts: list[Draft] = []
         why = self._calls.take(update, self._output, drafts, now)
         if why is not None:
             self.counts[why] += 1
+        return drafts
 
-    def plan(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
-        """Process a plan; ignores one that equals the last."""
+    def _plan_changed(self, update: Mapping[str, Any], now: float) -> list[Draft]:
         steps = read_plan_steps(update)
         if steps is None:
             self.counts["unreadable"] += 1
-        elif steps != self._plan:
-            self._plan = steps
-            row = MessageDraft(role=Role.SYSTEM, parts=(Plan(steps=steps),))
-            drafts += (*self._calls.release(), *self._output.end(), PlanChanged(steps=steps), row)
+        if steps is None or steps == self._plan:
+            return []
+        self._plan = steps
+        row = MessageDraft(role=Role.SYSTEM, parts=(Plan(steps=steps),))
+        return [*self._calls.release(), *self._output.end(), PlanChanged(steps=steps), row]
 
-    def notice(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
-        """Process a notice of the agent that is not part of its answer."""
+    def _notice(self, update: Mapping[str, Any], now: float) -> list[Draft]:
         said = _first_text(update, ("message", "text", "title", "content"))
-        self._append_notice(NoticeCode.INFORMATION, said, drafts)
+        return self._noticed(NoticeCode.INFORMATION, said)
 
-    def compaction(self, update: Mapping[str, Any], drafts: list[Draft], now: float) -> None:
+    def _compaction(self, update: Mapping[str, Any], now: float) -> list[Draft]:
         """Record that the agent has compacted its context; our history is not changed."""
-        if update.get("status") == "completed":
-            said = _first_text(update, ("summary", "message"))
-            agent_state = f"The agent has compacted its context: {said or 'no message'}"
-            self._append_notice(NoticeCode.AGENT_COMPACTED, agent_state, drafts)
+        if update.get("status") != "completed":
+            return []
+        said = _first_text(update, ("summary", "message"))
+        text = f"The agent has compacted its context: {said or 'no message'}"
+        return self._noticed(NoticeCode.AGENT_COMPACTED, text)
 
-    def _append_notice(self, code: NoticeCode, said: str | None, drafts: list[Draft]) -> None:
-        if said:
-            drafts += (*self._calls.release(), *self._output.deltas())
-            drafts.append(notice_draft(code, said))
-        else:
+    def _noticed(self, code: NoticeCode, said: str | None) -> list[Draft]:
+        if not said:
             self.counts["unreadable"] += 1
+            return []
+        return [*self._calls.release(), *self._output.deltas(), notice_draft(code, said)]
 
-
-UpdateHandler = Callable[[Translator, Mapping[str, Any], list[Draft], float], None]
-
-# Updates whose text is buffered before it is written.
-_CHUNKS: Final = (Translator.text, Translator.thought)
 
 # Every update that may become a draft; state updates are in `agent_state.py`.
-TABLE: Final[Mapping[str, UpdateHandler]] = {
-    "agent_message_chunk": Translator.text,
-    "agent_thought_chunk": Translator.thought,
-    "user_message_chunk": Translator.echo,
-    "tool_call": Translator.call,
-    "tool_call_update": Translator.call,
-    "plan": Translator.plan,
-    "notice": Translator.notice,
-    "compaction_update": Translator.compaction,
+_CHANNELS: Final[Mapping[str, Channel]] = {
+    "agent_message_chunk": Channel.TEXT,
+    "agent_thought_chunk": Channel.REASONING,
+}
+_HANDLERS: Final[Mapping[str, Callable[[Translator, Mapping[str, Any], float], list[Draft]]]] = {
+    "user_message_chunk": Translator._echo,
+    "tool_call": Translator._call,
+    "tool_call_update": Translator._call,
+    "plan": Translator._plan_changed,
+    "notice": Translator._notice,
+    "compaction_update": Translator._compaction,
 }
 
 
