@@ -143,13 +143,6 @@ class AgentConversation:
                 await self.process(item)
         raise ConnectionLost("ended")
 
-    async def process_next(self) -> bool:
-        """Process one item between turns; `False` when the connection is lost."""
-        async for item in self.connection.incoming():
-            await self.process(item)
-            return True
-        return False
-
     async def process(self, item: Item) -> None:
         """Process an item while no prompt is in flight."""
         if isinstance(item, JsonRpcRequest):

@@ -161,16 +161,19 @@ class AgentSlot:
         if found is None:
             return
         try:
-            while True:
-                if self._about(found) != self._kept:
-                    with suppress(HoldfastError):
-                        await self.keep(ProcessState.READY, is_activity=True)
-                if not await found.process_next():
-                    break
+            await self._keep_changes(found)
+            async for item in found.connection.incoming():
+                await found.process(item)
+                await self._keep_changes(found)
         except Exception:
             log.exception("the output of an agent process could not be read")
         # The process exited by itself; the next prompt starts a new one.
         await self.stop(None)
+
+    async def _keep_changes(self, found: AgentConversation) -> None:
+        if self._about(found) != self._kept:
+            with suppress(HoldfastError):
+                await self.keep(ProcessState.READY, is_activity=True)
 
     async def _cancel_prompt(
         self, prompt: "asyncio.Future[Any]", withdraw_requests: WithdrawRequests, seconds: float
