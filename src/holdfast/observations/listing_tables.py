@@ -73,7 +73,7 @@ _BOTH: Final = {
     EntityOrder.SESSION_ID: "e.name",
 }
 CLAIMED: Final = """
--- Entities that no session of ours is, in order.
+-- Entities without a hosted session, in order.
 SELECT value, id, key, NULL
   FROM (SELECT {value} AS value, e.id, e.key
           FROM entities e
@@ -86,7 +86,7 @@ SELECT value, id, key, NULL
  LIMIT :limit
 """
 BOTH: Final = """
--- Entities that are sessions of ours as well, in order.
+-- Entities with a hosted session, in order.
 SELECT value, id, key, session_key
   FROM (SELECT {value} AS value, e.id, e.key, e.session_key
           FROM entities e
@@ -105,7 +105,7 @@ SELECT value, id, key, session_key
 """
 # Sessions without a message of their own are not listed: there is nothing to continue in them.
 HOSTED: Final = """
--- Hosted sessions without an observation, with at least so many messages of their own.
+-- Hosted sessions without an observation, with at least a number of own messages.
 SELECT s.key, s.id, s.created_at, s.updated_at,
        CASE WHEN s.status NOT IN ('pending', 'running', 'idle') THEN s.finished_at END
   FROM sessions s
@@ -115,7 +115,7 @@ SELECT s.key, s.id, s.created_at, s.updated_at,
    AND NOT EXISTS (SELECT 1 FROM entities e WHERE e.session_key = s.key)
 """
 BOUND: Final = """
--- When the last of so many sessions was opened.
+-- Creation time of the last of a number of sessions.
 SELECT s.created_at
   FROM sessions s
  WHERE s.owner = :owner
@@ -126,7 +126,7 @@ SELECT s.created_at
  LIMIT 1 OFFSET :limit - 1
 """
 COUNT: Final = """
--- How many entities no session of ours is.
+-- Number of entities without a hosted session.
 SELECT count(*)
   FROM entities
  WHERE owner = :owner
@@ -135,7 +135,7 @@ SELECT count(*)
    AND session_key IS NULL
 """
 COUNT_HOSTED: Final = """
--- How many sessions there are, but for unused ones and those whose history was deleted.
+-- Number of sessions, without unused ones and those whose history was deleted.
 SELECT count(*)
   FROM sessions s
   LEFT JOIN entities e ON e.session_key = s.key

@@ -27,7 +27,7 @@ SELECT {WITH_NEWEST}
   {NEWEST}
 """.strip()  # noqa: S608 — the columns are a constant of this file
 ENTITY = f"""
--- One entity by what it is.
+-- One entity by owner, type and name.
 {_KNOWN}
  WHERE e.owner = :owner
    AND e.name = :name
@@ -45,14 +45,14 @@ BY_KEY = f"""
  WHERE e.key = :key
 """
 NAMED = f"""
--- An owner's entities of a name, whatever their type.
+-- An owner's entities of a name and any type.
 {_KNOWN}
  WHERE e.owner = :owner
    AND e.name = :name
  ORDER BY e.entity_type
 """
 KEYS = """
--- Entities of everybody, a few at a time.
+-- Entities of all owners, in batches.
 SELECT key
   FROM entities
  WHERE key > :after
@@ -60,14 +60,14 @@ SELECT key
  LIMIT :limit
 """
 COUNTED = """
--- How many claims of a time there are about an entity, and their times.
+-- Number and times of the observations of an entity, as of a time.
 SELECT count(*), min(observed_ms), max(observed_ms), max(created_ms)
   FROM observations
  WHERE entity_key = :entity_key
    AND observed_ms BETWEEN :start AND :end
 """
 ADD = """
--- A new entity; a session of ours with that id is the same thing.
+-- Insert an entity; a hosted session with its id is linked.
 INSERT INTO entities (id, owner, entity_type, name, observations, first_ms, last_ms, known_ms,
                       is_deleted, started_ms, started_priority, ended_ms, ended_priority,
                       ended_place, duration, duration_priority, duration_place, session_key,
@@ -84,14 +84,14 @@ VALUES (:id, :owner, :entity_type, :name, :observations, :first_ms, :last_ms, :k
 RETURNING key, session_key
 """
 APPEND = """
--- The next claim about an entity.
+-- Insert the next observation of an entity.
 INSERT INTO observations (entity_key, ordinal, owner, kind, source, observed_ms, created_ms,
                           idempotency_key, content_hash, checksum, content)
 VALUES (:entity_key, :ordinal, :owner, :kind, :source, :observed_ms, :created_ms,
         :idempotency_key, :content_hash, :checksum, :content)
 """
 KEYED = f"""
--- The claim that was made under a key, and what it is about.
+-- The observation with an idempotency key, and its entity.
 SELECT o.ordinal, o.owner, o.kind, o.source, o.observed_ms, o.created_ms, o.idempotency_key,
        o.content_hash, o.checksum, o.content, {SELECTED}
   FROM observations o
@@ -100,7 +100,7 @@ SELECT o.ordinal, o.owner, o.kind, o.source, o.observed_ms, o.created_ms, o.idem
    AND o.idempotency_key = :idempotency_key
 """  # noqa: S608 — the columns are a constant of this file
 SINCE = """
--- The claims about an entity from one number to another.
+-- Observations of an entity in a range of numbers.
 SELECT ordinal, owner, kind, source, observed_ms, created_ms, idempotency_key, content_hash,
        checksum, content
   FROM observations
@@ -109,7 +109,7 @@ SELECT ordinal, owner, kind, source, observed_ms, created_ms, idempotency_key, c
  ORDER BY ordinal
 """
 BACKWARDS = """
--- The newest claims of a time about an entity in time order; what they say is read of those
+-- The newest observations of an entity as of a time, in time order; contents are read only of those
 -- that fit.
 SELECT o.ordinal, o.owner, o.kind, o.source, o.observed_ms, o.created_ms, o.idempotency_key,
        o.content_hash, o.checksum,
@@ -129,7 +129,7 @@ SELECT o.ordinal, o.owner, o.kind, o.source, o.observed_ms, o.created_ms, o.idem
  ORDER BY o.observed_ms DESC, o.ordinal DESC
 """
 SAVE = """
--- An entity as it is now; what it is never changes.
+-- Update an entity; its type and name never change.
 UPDATE entities
    SET observations = :observations, first_ms = :first_ms, last_ms = :last_ms,
        known_ms = :known_ms, is_deleted = :is_deleted, started_ms = :started_ms,
@@ -140,7 +140,7 @@ UPDATE entities
  WHERE key = :key
 """
 SAVE_IN_PLACE = """
--- The same of one that is listed where it was: an index is written whether it changes or not.
+-- Update an entity without its indexed columns: SQLite writes an index even for equal values.
 UPDATE entities
    SET observations = :observations, first_ms = :first_ms, last_ms = :last_ms,
        known_ms = :known_ms, ended_ms = :ended_ms, ended_priority = :ended_priority,
@@ -149,14 +149,14 @@ UPDATE entities
  WHERE key = :key
 """
 PUT_BODY = """
--- A snapshot, in the place of the one before.
+-- Insert or replace a snapshot.
 INSERT INTO snapshots (entity_key, checksum, body)
 VALUES (:key, :checksum, :body)
     ON CONFLICT (entity_key) DO UPDATE
    SET checksum = excluded.checksum, body = excluded.body
 """
 DROP_BODY = """
--- A snapshot that has become too large.
+-- Delete a snapshot that has become too large.
 DELETE FROM snapshots
  WHERE entity_key = :key
 """
@@ -167,44 +167,44 @@ SELECT body, checksum
  WHERE entity_key = :key
 """
 EVENT_SUMS = """
--- Where the events of an entity stand, and their sums.
+-- Positions and checksums of the events of an entity.
 SELECT ms, rank, id, type, checksum, CASE WHEN :thorough THEN body END
   FROM timeline
  WHERE entity_key = :key
 """
 PUT_EVENT = """
--- An event, in the place of what stood there.
+-- Insert or replace an event.
 INSERT INTO timeline (entity_key, ms, rank, id, type, checksum, body)
 VALUES (:key, :ms, :rank, :id, :type, :checksum, :body)
     ON CONFLICT (entity_key, ms, rank, id) DO UPDATE
    SET type = excluded.type, checksum = excluded.checksum, body = excluded.body
 """
 DROP_EVENT = """
--- An event that is none any more.
+-- Delete an event.
 DELETE FROM timeline
  WHERE entity_key = :key
    AND (ms, rank, id) = (:ms, :rank, :id)
 """
 NAMES = """
--- The ids that an entity names.
+-- Ids that an entity mentions.
 SELECT name
   FROM mentioned_ids
  WHERE entity_key = :key
 """
 PUT_NAME = """
--- That an entity names an id.
+-- Record that an entity mentions an id.
 INSERT INTO mentioned_ids (owner, name, entity_key)
 VALUES (:owner, :name, :key)
 """
 DROP_NAME = """
--- That an entity does not name an id any more.
+-- Remove the record that an entity mentions an id.
 DELETE FROM mentioned_ids
  WHERE owner = :owner
    AND name = :name
    AND entity_key = :key
 """
 RELINK = """
--- Entities that are another session than they say, or one that they do not know of.
+-- Entities that refer to the wrong session, or lack a reference to theirs.
 UPDATE entities
    SET session_key = (SELECT s.key
                         FROM sessions s
@@ -219,7 +219,7 @@ UPDATE entities
 RETURNING 1
 """
 HOSTED_NAMING = f"""
--- Sessions of ours that name one of these ids; looked up from their side, as they are the fewer.
+-- Hosted sessions that mention one of these ids; they are fewer than the entities.
 SELECT {WITH_NEWEST}
   FROM entities e
   {NEWEST}
@@ -231,7 +231,7 @@ SELECT {WITH_NEWEST}
                   AND m.name IN ({{names}}))
 """  # noqa: S608 — the columns are a constant of another file
 MENTIONED = """
--- Which of these ids some entities name.
+-- The ones of these ids that some entities mention.
 SELECT entity_key, name
   FROM mentioned_ids
  WHERE entity_key IN (SELECT value FROM json_each(:keys))
@@ -250,27 +250,27 @@ _TIMELINE: Final = """
            AND name IN ({names})
         EXCEPT
         SELECT value
-          FROM json_each(:apart)) told
- CROSS JOIN timeline t ON t.entity_key = told.entity_key
+          FROM json_each(:apart)) wanted
+ CROSS JOIN timeline t ON t.entity_key = wanted.entity_key
  WHERE {conditions}
 """.strip()
-EVENTS = f"""
--- Events of some entities, and of those that name some ids, in order; of all but those of a page
--- only the places are looked up.
+EVENTS = """
+-- Events of some entities, and of those that mention some ids, in order; only those of the page are
+-- read, of the others their positions.
 SELECT p.ms, p.rank, p.id, e.type, e.checksum, e.body, p.entity_key
   FROM (SELECT t.ms, t.rank, t.id, t.entity_key
-          {_TIMELINE}
+          :timeline
          ORDER BY t.ms, t.rank, t.id
          LIMIT :limit) p
   JOIN timeline e ON e.entity_key = p.entity_key
                  AND e.ms = p.ms AND e.rank = p.rank AND e.id = p.id
  ORDER BY p.ms, p.rank, p.id
-"""  # noqa: S608 — the tables are a constant of this file
-COUNT_EVENTS = f"""
--- How many events those have.
+""".replace(":timeline", _TIMELINE)
+COUNT_EVENTS = """
+-- Number of those events.
 SELECT count(*)
-  {_TIMELINE}
-"""
+  :timeline
+""".replace(":timeline", _TIMELINE)
 _TYPES: Final = {each.value: each for each in EntityType}
 _KINDS: Final = {each.value: each for each in ObservationKind}
 # In table order, without `session_key`.

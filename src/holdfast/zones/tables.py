@@ -40,14 +40,14 @@ SELECT DISTINCT zone
    AND zone < :behind
  ORDER BY zone
 """
-EVERYBODYS = """
+ALL_ZONES = """
 -- All zones.
 SELECT DISTINCT owner, zone
   FROM zone_files
  ORDER BY owner, zone
 """
 ADD = """
--- A new file.
+-- Insert a file.
 INSERT INTO zone_files (owner, zone, name, size, created_ms, modified_ms, generation, ended, tail,
                         rest, rest_checksum, checksum)
 VALUES (:owner, :zone, :name, :size, :created_ms, :modified_ms, :generation, :ended, :tail,
@@ -55,7 +55,7 @@ VALUES (:owner, :zone, :name, :size, :created_ms, :modified_ms, :generation, :en
 RETURNING key
 """
 SAVE = """
--- A file as it is now.
+-- Update a file.
 UPDATE zone_files
    SET zone = :zone, name = :name, size = :size, created_ms = :created_ms,
        modified_ms = :modified_ms, generation = :generation, ended = :ended, tail = :tail,
@@ -63,14 +63,14 @@ UPDATE zone_files
  WHERE key = :key
 """
 GROW = """
--- A file has a few more bytes now; without its names, so that no index is touched.
+-- Update the end of a file without its names, so that no index is written.
 UPDATE zone_files
    SET size = :size, modified_ms = :modified_ms, ended = :ended, tail = :tail,
        rest = CAST(rest || :more AS BLOB), rest_checksum = :rest_checksum, checksum = :checksum
  WHERE key = :key
 """
 SETTLE = """
--- All bytes of a file, however many, are in its parts.
+-- Move the last bytes of a file into its parts.
 UPDATE zone_files
    SET size = :size, modified_ms = :modified_ms, generation = :generation, ended = :ended,
        tail = :tail, rest = :nothing, rest_checksum = :rest_checksum, checksum = :checksum
@@ -83,12 +83,12 @@ SELECT rest
  WHERE key = :key
 """
 REMOVE = """
--- A file goes, its parts with it.
+-- Delete a file; its parts are deleted by cascade.
 DELETE FROM zone_files
  WHERE key = :key
 """
 REMOVE_ALL = """
--- All files of a zone go.
+-- Delete all files of a zone.
 DELETE FROM zone_files
  WHERE owner = :owner
    AND zone = :zone
@@ -111,24 +111,24 @@ SELECT part, start, ended, tail, checksum, content
  ORDER BY start
 """
 PUT = """
--- A part, or its first piece.
+-- Insert a part, or its first piece.
 INSERT INTO zone_parts (file_key, part, start, ended, tail, checksum, content)
 VALUES (:file_key, :part, 0, :ended, :tail, :checksum, :content)
 """
 LAY = """
--- The last bytes of a file, and more, are a piece of its last part.
+-- Append the last bytes of a file and more as a piece of its last part.
 INSERT INTO zone_parts (file_key, part, start, ended, tail, checksum, content)
 SELECT key, :part, :start, 0, NULL, :checksum, CAST(rest || :more AS BLOB)
   FROM zone_files
  WHERE key = :file_key
 """
 EMPTY = """
--- The content of a file goes.
+-- Delete the content of a file.
 DELETE FROM zone_parts
  WHERE file_key = :file_key
 """
 BEFORE = """
--- The last part that begins before a line has begun.
+-- The last part that begins before the end of a number of lines.
 SELECT part
   FROM zone_parts
  WHERE file_key = :file_key
@@ -138,7 +138,7 @@ SELECT part
  LIMIT 1
 """
 COPY = """
--- The content of one file for another.
+-- Copy the content of one file to another.
 INSERT INTO zone_parts (file_key, part, start, ended, tail, checksum, content)
 SELECT :target, part, start, ended, tail, checksum, content
   FROM zone_parts
@@ -254,19 +254,19 @@ SELECT key
  ORDER BY key
 """
 REPOINT = """
--- A session is one of another agent from now on.
+-- Move a session to another agent.
 UPDATE sessions
    SET agent_id = :agent_id, checksum = :checksum
  WHERE key = :key
 """
 IS_MARKED = """
--- Whether something was done.
+-- Whether an import has run.
 SELECT 1
   FROM marks
  WHERE name = :name
 """
 MARK = """
--- Something was done.
+-- Record that an import has run.
 INSERT INTO marks (name, at)
 VALUES (:name, :at)
 ON CONFLICT DO NOTHING
@@ -300,7 +300,7 @@ class ZoneTables:
         return [row[0] for row in await self._db.fetch(NAMES, asked)]
 
     async def all(self) -> list[tuple[Owner, str]]:
-        return [(Owner(owner), zone) for owner, zone in await self._db.fetch(EVERYBODYS)]
+        return [(Owner(owner), zone) for owner, zone in await self._db.fetch(ALL_ZONES)]
 
     async def add(self, owner: Owner, file: ZoneFile) -> ZoneFile:
         return await self._added(owner, file, b"")

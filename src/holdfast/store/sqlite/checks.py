@@ -257,7 +257,7 @@ def _repos(connection: Connection) -> list[str]:
     return [fault for owner in owners for fault in _list_faults(partial(repos.all, owner))]
 
 
-def _notebooks(connection: Connection) -> list[str]:
+def _histories(connection: Connection) -> list[str]:
     return _of_each_session(connection, _session)
 
 
@@ -360,7 +360,7 @@ def _list_faults(look: Callable[[], Coroutine[Any, Any, list[T]]]) -> list[str]:
 
 
 # Checks on rows, independent of the database.
-ROWS: Final = (_strays, _bodies, _contents, _repos, zone_faults, observation_faults, _notebooks)
+ROWS: Final = (_strays, _bodies, _contents, _repos, zone_faults, observation_faults, _histories)
 _OTHERS: Final = 0o077
 _OURS: Final = ("history.db", "key", "server.json", "token")
 FILLED = """
