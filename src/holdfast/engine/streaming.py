@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from itertools import groupby
 from math import inf
+from operator import attrgetter
 from typing import Any, Final
 
 from msgspec import Struct
@@ -32,6 +34,11 @@ from holdfast.ports.runtime import Emit
 log = logging.getLogger("holdfast.engine")
 PAUSE: Final = 0.05
 ENOUGH: Final = 256
+_CHANNELS: Final[Mapping[type, Channel]] = {
+    LlmTextDelta: Channel.TEXT,
+    LlmReasoningDelta: Channel.REASONING,
+}
+_text: Final = attrgetter("text")
 
 
 class DeltaPiece(Struct, frozen=True, kw_only=True):
@@ -181,33 +188,19 @@ class _DeltaBuffer:
             self.timer = None
         self._is_due = False
         items: list[Gathered] = []
-        texts: list[str] = []
-        channel = Channel.TEXT
-        for delta in self.deltas:
-            if isinstance(delta, LlmTextDelta | LlmReasoningDelta):
-                of = Channel.TEXT if isinstance(delta, LlmTextDelta) else Channel.REASONING
-                if texts and of is not channel:
-                    items.append(self._piece(channel, texts))
-                    texts = []
-                channel = of
-                texts.append(delta.text)
+        for kind, deltas in groupby(self.deltas, type):
+            channel = _CHANNELS.get(kind)
+            if channel is None:
+                items += deltas  # type: ignore[arg-type]
                 continue
-            if texts:
-                items.append(self._piece(channel, texts))
-                texts = []
-            items.append(delta)
-        if texts:
-            items.append(self._piece(channel, texts))
+            text = storable("".join(map(_text, deltas)))
+            offset = self._offsets.get(channel, 0)
+            self._offsets[channel] = offset + len(text)
+            items.append(DeltaPiece(channel=channel, offset=offset, text=text))
         self.deltas = []
         self.size = 0
         self.not_before = self._loop.time() + PAUSE
         return tuple(items)
-
-    def _piece(self, channel: Channel, texts: list[str]) -> DeltaPiece:
-        text = storable("".join(texts))
-        offset = self._offsets.get(channel, 0)
-        self._offsets[channel] = offset + len(text)
-        return DeltaPiece(channel=channel, offset=offset, text=text)
 
 
 # Limits on one answer: a larger one is a provider fault and would exhaust memory and disk.
