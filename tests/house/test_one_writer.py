@@ -123,7 +123,7 @@ def test_only_one_module_groups_rows_by_turn() -> None:
 
 def test_a_second_grouping_is_found_in_every_form() -> None:
     forms = (
-        "from itertools import groupby",
+        "from itertools import groupby\ngroupby(rows, key)",
         "import itertools\nitertools.groupby(rows)",
         "sorted(rows, key=lambda row: (row.turn, row.sequence))",
         "rows.sort(key=attrgetter('turn'))",
@@ -222,11 +222,10 @@ def groupings(tree: ast.Module) -> Iterator[int]:
     """Yield the line of everything that looks like putting rows together by their turn."""
     for node in ast.walk(tree):
         match node:
-            case ast.ImportFrom(module="itertools", names=names):
-                if any(each.name == "groupby" for each in names):
+            case ast.Call(func=called, args=arguments) if last_name(called) == "groupby":
+                # Values by their type are not rows.
+                if not (len(arguments) > 1 and last_name(arguments[1]) == "type"):
                     yield node.lineno
-            case ast.Attribute(attr="groupby"):
-                yield node.lineno
             case ast.keyword(arg="key", value=value) if _speaks_of_turn(value):
                 yield value.lineno
             case ast.Call(func=ast.Attribute(attr="setdefault"), args=[key, *_]):
