@@ -218,5 +218,5 @@ async def _all_paused(holdfast: LocalHoldfast, count: int) -> None:
 
 
 async def _is_paused(holdfast: LocalHoldfast, name: str) -> bool:
-    head = await holdfast.store.read(lambda tx: tx.sessions.head(holdfast.owner, SessionId(name)))
+    head = await holdfast.store.read(lambda tx: tx.sessions.state(holdfast.owner, SessionId(name)))
     return head is not None and is_paused(head)

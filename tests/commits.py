@@ -63,7 +63,7 @@ async def append_rows(
     state: Mapping[str, Any] | None = None,
 ) -> SessionState:
     """Append rows to a session as it is stored; of its state only the given fields change."""
-    before = await tx.sessions.head_by_key(head.key)
+    before = await tx.sessions.state_by_key(head.key)
     assert before is not None
     commit = SessionCommit(
         before=before,
@@ -96,7 +96,7 @@ def appending(head: SessionState, *payloads: Payload) -> Callable[[Tx], Any]:
     """Return work that appends the next event to a session, and returns its number."""
 
     async def work(tx: Tx) -> int:
-        now = await tx.sessions.head_by_key(head.key)
+        now = await tx.sessions.state_by_key(head.key)
         assert now is not None
         commit = a_commit(now, *payloads)
         await tx.append(commit)

@@ -295,7 +295,7 @@ async def current(house: Holdfast, session: Session) -> Session:
 
 async def head_of(house: Holdfast, session: Session) -> SessionState:
     """Return where the session stands."""
-    head = await house.store.read(lambda tx: tx.sessions.head(session.owner, session.id))
+    head = await house.store.read(lambda tx: tx.sessions.state(session.owner, session.id))
     assert head is not None
     return head
 
@@ -309,7 +309,7 @@ async def calls_of(house: Holdfast, session_id: SessionId, *, turn: int) -> dict
     """Return how far each call of a turn has come."""
 
     async def read(tx: Tx) -> dict[str, CallState]:
-        head = await tx.sessions.head(house.owner, session_id)
+        head = await tx.sessions.state(house.owner, session_id)
         assert head is not None
         return {call.id: call.state for call in await tx.calls.of_turn(head, turn)}
 

@@ -288,7 +288,7 @@ async def ledger(house: Holdfast, session: Session) -> list[CostEntry]:
     """Return the requests of a session that were sent."""
 
     async def read(tx: Tx) -> list[CostEntry]:
-        head = await tx.sessions.head(session.owner, session.id)
+        head = await tx.sessions.state(session.owner, session.id)
         assert head is not None
         return await tx.costs.of_session(head)
 

@@ -47,7 +47,7 @@ async def _waiting(house: House) -> SessionState:
 
 async def _now(house: House, seen: SessionState) -> SessionState:
     """Return where the session stands since it was seen."""
-    head = await house.store.read(lambda tx: tx.sessions.head_by_key(seen.key))
+    head = await house.store.read(lambda tx: tx.sessions.state_by_key(seen.key))
     assert head is not None
     return head
 

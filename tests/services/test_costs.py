@@ -61,7 +61,7 @@ async def _report(house: House, **query: Any) -> CostReport:
 
 
 async def _entries(tx: Tx, session: Session) -> list[CostEntry]:
-    head = await tx.sessions.head(session.owner, session.id)
+    head = await tx.sessions.state(session.owner, session.id)
     assert head is not None
     return await tx.costs.of_session(head)
 

@@ -401,7 +401,7 @@ async def test_so_many_readers_read_the_past_at_a_time(
             session, head = sessions[number % 20], heads[number % 20]
             # Half of them are far behind what a tail begins with.
             after = 1 if number < 20 else 0
-            reading = house.events.reader(house.owner, session.id, after=after, head=head)
+            reading = house.events.reader(house.owner, session.id, after=after, state=head)
             async with reading as reader:
                 while reader.cursor < head.events:
                     await reader.read()

@@ -109,7 +109,7 @@ async def lease(house: House, session: Session) -> Lease:
 
 
 async def _head(house: House, session: Session) -> SessionState:
-    head = await house.store.read(lambda tx: tx.sessions.head(session.owner, session.id))
+    head = await house.store.read(lambda tx: tx.sessions.state(session.owner, session.id))
     assert head is not None
     return head
 

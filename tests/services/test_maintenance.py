@@ -83,7 +83,7 @@ async def test_many_deltas_go_in_several_batches(
         session = await house.open()
 
         async def flood(tx: Tx) -> None:
-            head = await tx.sessions.head(session.owner, session.id)
+            head = await tx.sessions.state(session.owner, session.id)
             assert head is not None
             numbers = range(2, 5_003)
             events = [an_event(streamed("x"), sequence=number, turn=0) for number in numbers]

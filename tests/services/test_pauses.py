@@ -337,7 +337,7 @@ async def main(home, model, url, desk):
         session = await house.open("holdfast", request)
         await house.send(session.id, "go")
         async def head(tx):
-            return await tx.sessions.head(session.owner, session.id)
+            return await tx.sessions.state(session.owner, session.id)
         while not is_paused(await house.store.read(head)):
             await asyncio.sleep(0.01)
         print(session.id, flush=True)

@@ -73,7 +73,7 @@ async def _reopen(file: Path, head: SessionState) -> None:
 
 async def _read(store: SqliteStore, head: SessionState) -> None:
     async def work(tx: Tx) -> None:
-        await tx.sessions.head_by_key(head.key)
+        await tx.sessions.state_by_key(head.key)
         await tx.events.after(head, 0, limit=9)
         await tx.calls.of_session(head)
         await tx.costs.of_session(head)

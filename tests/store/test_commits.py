@@ -99,7 +99,7 @@ async def _fates(*futures: asyncio.Future[None]) -> list[type[BaseException] | N
 
 async def _texts(store: SqliteStore, state: SessionState) -> list[str]:
     async def read(tx: Tx) -> list[Message]:
-        head = await tx.sessions.head_by_key(state.key)
+        head = await tx.sessions.state_by_key(state.key)
         assert head is not None
         return list(await rows_of(tx, head, MessageRange(1, head.messages)))
 
@@ -199,7 +199,7 @@ async def test_a_commit_and_work_are_run_in_the_order_they_were_queued(store: Sq
     first = _says(state, "first")
 
     async def append(tx: Tx) -> SessionCommit:
-        head = await tx.sessions.head_by_key(state.key)
+        head = await tx.sessions.state_by_key(state.key)
         assert head is not None
         commit = _says(head, "second")
         await tx.append(commit)
@@ -301,7 +301,7 @@ async def test_inline_and_in_the_thread_the_same_is_written(
         committed.clear()
         say = _says(state, "one", id_=3)
         fates = await _fates(store.commit(say), store.commit(_says(state, "outdated", id_=4)))
-        head = await store.read(lambda tx, key=state.key: tx.sessions.head_by_key(key))
+        head = await store.read(lambda tx, key=state.key: tx.sessions.state_by_key(key))
         told.append((fates, await _texts(store, state), head))
         assert (set(committed) == {"holdfast-writer"}) is (number == 0)
         await store.close()

@@ -144,7 +144,7 @@ async def test_what_was_changed_in_the_file_is_never_shown(
             messages=rows,
             state={"messages": 1, "events": 2},
         )
-        found = await tx.sessions.head_by_key(head.key)
+        found = await tx.sessions.state_by_key(head.key)
         assert found is not None
         return found
 

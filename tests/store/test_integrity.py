@@ -99,11 +99,11 @@ async def test_of_a_table_that_contradicts_itself_only_what_proves_itself_is_sho
     thinned(plain, "sessions_by_time", sql, "key > 1")
     store = SqliteStore(plain, None)
 
-    beside = await store.read(lambda tx: tx.sessions.head_by_key(SessionKey(2)))
+    beside = await store.read(lambda tx: tx.sessions.state_by_key(SessionKey(2)))
     refusals = [
         await _refusal(store, lambda tx: tx.sessions.page(SessionQuery(owner=OWNER))),
-        await _refusal(store, lambda tx: tx.sessions.head(OWNER, SESSION_ID)),
-        await _refusal(store, lambda tx: tx.sessions.head(OWNER, SessionId(an_id(99)))),
+        await _refusal(store, lambda tx: tx.sessions.state(OWNER, SESSION_ID)),
+        await _refusal(store, lambda tx: tx.sessions.state(OWNER, SessionId(an_id(99)))),
         # Its parent is the one that is named, and gives it its name.
         await _refusal(store, lambda tx: tx.sessions.get(OWNER, FORK)),
         await _refusal(

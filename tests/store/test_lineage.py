@@ -125,7 +125,7 @@ async def test_what_a_detached_fork_copied_is_no_news_of_its_own(
         fork = await append_rows(tx, line[-1][0], state={"events": 9})
         before = await tx.events.after(fork, 0, limit=9)
         await tx.sessions.detach(fork.key)
-        alone = await tx.sessions.head_by_key(fork.key)
+        alone = await tx.sessions.state_by_key(fork.key)
         assert alone is not None
         assert await tx.events.after(alone, 0, limit=9) == before
         return alone, len(before)

@@ -179,7 +179,7 @@ async def test_an_entity_knows_the_session_it_is(store: SqliteStore) -> None:
 
     keys = [each.session_key for each in known if each is not None]
     heads = [
-        await store.read(lambda tx, name=name: tx.sessions.head(LOCAL_OWNER, name))  # type: ignore[misc]
+        await store.read(lambda tx, name=name: tx.sessions.state(LOCAL_OWNER, name))  # type: ignore[misc]
         for name in (early, late)
     ]
     assert keys == [*(head.key for head in heads if head), None]

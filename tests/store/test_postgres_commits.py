@@ -78,7 +78,7 @@ async def _opened(store: PostgresStore, count: int = 1) -> list[SessionState]:
 
 
 async def _state(store: PostgresStore, head: SessionState) -> SessionState:
-    found = await store.read(lambda tx: tx.sessions.head_by_key(head.key))
+    found = await store.read(lambda tx: tx.sessions.state_by_key(head.key))
     assert found is not None
     return found
 
@@ -310,7 +310,7 @@ async def test_a_session_that_is_removed_while_the_index_catches_up_leaves_no_wo
     removing: list[asyncio.Task[None]] = []
 
     async def remove(tx: Tx) -> None:
-        found = await tx.sessions.head_by_key(heads[0].key)
+        found = await tx.sessions.state_by_key(heads[0].key)
         assert found is not None
         await tx.sessions.remove(found, AT)
 
@@ -414,7 +414,7 @@ async def test_who_writes_while_all_is_cancelled_is_written(
             stopped = stores[0].commit(a_commit(state))
         else:
             stopped = asyncio.ensure_future(
-                stores[0].write(lambda tx: tx.sessions.head_by_key(heads[0].key))
+                stores[0].write(lambda tx: tx.sessions.state_by_key(heads[0].key))
             )
         while await asyncio.to_thread(databases.run, "usual", [WAITS]) == [[(0,)]]:
             pass

@@ -47,7 +47,7 @@ async def _added(tx: Tx) -> SessionState:
 
 async def _numbers(store: PostgresStore, head: SessionState) -> list[int]:
     async def read(tx: Tx) -> list[int]:
-        now = await tx.sessions.head_by_key(head.key)
+        now = await tx.sessions.state_by_key(head.key)
         assert now is not None
         return [frame.sequence for frame in await tx.events.after(now, 0, limit=10_000)]
 
@@ -77,7 +77,7 @@ async def test_what_arrives_together_is_told_of_in_few_words(
             await asyncio.sleep(0.01)
     before = len(heard)
 
-    state = await stores[0].read(lambda tx: tx.sessions.head_by_key(head.key))
+    state = await stores[0].read(lambda tx: tx.sessions.state_by_key(head.key))
     assert state is not None
     commits = [a_commit(state)]
     while len(commits) < 50:
@@ -201,9 +201,9 @@ async def test_a_read_changes_nothing_and_sees_one_instant(
     stores: tuple[PostgresStore, PostgresStore], head: SessionState
 ) -> None:
     async def read(tx: Tx) -> tuple[int, int]:
-        before = await tx.sessions.head_by_key(head.key)
+        before = await tx.sessions.state_by_key(head.key)
         await stores[1].write(appending(head))
-        after = await tx.sessions.head_by_key(head.key)
+        after = await tx.sessions.state_by_key(head.key)
         assert before is not None
         assert after is not None
         return before.events, after.events

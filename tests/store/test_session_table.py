@@ -116,8 +116,8 @@ async def test_a_session_is_its_opening_and_its_head(store: SqliteStore) -> None
             await tx.sessions.get_by_key(head.key),
         )
         heads = (
-            await tx.sessions.head(LOCAL_OWNER, SESSION_ID),
-            await tx.sessions.head_by_key(head.key),
+            await tx.sessions.state(LOCAL_OWNER, SESSION_ID),
+            await tx.sessions.state_by_key(head.key),
         )
         return head, blank, wholes, heads
 
@@ -136,10 +136,10 @@ async def test_a_session_is_found_by_its_owner_and_its_id_together(
         strangers = [(STRANGER, SESSION_ID), (LOCAL_OWNER, SessionId(an_id(99)))]
         unknown = SessionKey(head.key + 1)
         return [
-            *[await tx.sessions.head(*each) for each in strangers],
+            *[await tx.sessions.state(*each) for each in strangers],
             *[await tx.sessions.get(*each) for each in strangers],
             *[await tx.sessions.digest(*each) for each in strangers],
-            await tx.sessions.head_by_key(unknown),
+            await tx.sessions.state_by_key(unknown),
             await tx.sessions.get_by_key(unknown),
         ]
 
@@ -233,7 +233,7 @@ async def test_leases_of_a_holder_are_extended_together(
         await tx.sessions.add(other, a_head(session_id=other.id, holder="you", until=1), b"")
         await tx.append(SessionCommit(before=head, state=mine))
         extended = await tx.sessions.extend("me", 99), await tx.sessions.extend("nobody", 99)
-        return *extended, await tx.sessions.head_by_key(head.key)
+        return *extended, await tx.sessions.state_by_key(head.key)
 
     assert await store.write(work) == ({head.key}, set(), replace(mine, until=99))
 

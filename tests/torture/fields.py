@@ -283,7 +283,7 @@ async def _settled(client: Client, text: str) -> Outcome:
     house = client.house
 
     async def lose(tx: Tx) -> None:
-        head = await tx.sessions.head(house.owner, SessionId(session["id"]))
+        head = await tx.sessions.state(house.owner, SessionId(session["id"]))
         assert head is not None
         call = await tx.calls.by_id(head, CallId("c"))
         assert call is not None
@@ -312,7 +312,7 @@ async def _answered(client: Client, text: str) -> Outcome:
     waiting = Approval(session_id=session_id, question=question, asked_at=AT)
 
     async def ask(tx: Tx) -> None:
-        head = await tx.sessions.head(house.owner, session_id)
+        head = await tx.sessions.state(house.owner, session_id)
         assert head is not None
         await append_rows(tx, head, approvals=(waiting,))
 

@@ -470,7 +470,7 @@ class _UnfencedTx:
         return getattr(self._tx, name)
 
     async def append(self, commit: SessionCommit) -> None:
-        state, stored = commit.state, await self._tx.sessions.head_by_key(commit.state.key)
+        state, stored = commit.state, await self._tx.sessions.state_by_key(commit.state.key)
         if state.holder is not None:
             self._held[state.key] = (state.holder, state.epoch)
         if stored is not None:
@@ -487,11 +487,11 @@ class _UnfencedSessions:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._table, name)
 
-    async def head(self, owner: Any, session_id: Any) -> Any:
-        return self._as_it_was(await self._table.head(owner, session_id))
+    async def state(self, owner: Any, session_id: Any) -> Any:
+        return self._as_it_was(await self._table.state(owner, session_id))
 
-    async def head_by_key(self, key: Any) -> Any:
-        return self._as_it_was(await self._table.head_by_key(key))
+    async def state_by_key(self, key: Any) -> Any:
+        return self._as_it_was(await self._table.state_by_key(key))
 
     async def get_by_key(self, key: Any) -> Any:
         found = await self._table.get_by_key(key)

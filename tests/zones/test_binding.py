@@ -36,7 +36,7 @@ async def archives(house: Holdfast) -> list[str]:
 
 
 async def key_of(house: Holdfast, session: Session) -> SessionKey:
-    head = await house.store.read(lambda tx: tx.sessions.head(house.owner, session.id))
+    head = await house.store.read(lambda tx: tx.sessions.state(house.owner, session.id))
     assert head is not None
     return head.key
 

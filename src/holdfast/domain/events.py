@@ -398,11 +398,11 @@ def encode_envelopes(session_id: SessionId, events: Iterable[NewEvent]) -> list[
         turn = "null" if event.turn is None else event.turn
         time = (_EPOCH + timedelta(0, 0, at)).isoformat()
         # Same bytes as `msgspec.json.encode(Event(…))`, without decoding the payload.
-        head = (
+        state = (
             f'{{"id":"{id_}","session_id":"{session_id}",'
             f'"sequence":{sequence},"turn":{turn},"at":"{time}Z","payload":'
         )
-        envelopes.append(head.encode() + event.content + b"}")
+        envelopes.append(state.encode() + event.content + b"}")
     return envelopes
 
 

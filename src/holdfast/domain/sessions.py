@@ -298,25 +298,25 @@ def transition(status: Status, verb: Verb) -> Status:
         raise _refusal(status, verb) from None
 
 
-def admit_turn(head: SessionState) -> SessionState:
+def admit_turn(state: SessionState) -> SessionState:
     """Return the state with its turn raised to the one that a new message belongs to.
 
     Messages that arrive while a turn runs wait together for the next turn.
     """
-    status = transition(head.status, Verb.ADMIT)
+    status = transition(state.status, Verb.ADMIT)
     # No race: the row is read under the write lock, so two messages see the same status.
     ahead = 2 if status is Status.RUNNING else 1
-    return msgspec.structs.replace(head, turn=head.settled + ahead)
+    return msgspec.structs.replace(state, turn=state.settled + ahead)
 
 
-def has_waiting_turn(head: SessionState) -> bool:
+def has_waiting_turn(state: SessionState) -> bool:
     """Return whether a turn is open or waits to run."""
-    return head.turn > head.settled and head.status in OPEN
+    return state.turn > state.settled and state.status in OPEN
 
 
-def is_paused(head: SessionState) -> bool:
+def is_paused(state: SessionState) -> bool:
     """Return whether the turn waits for something and no process runs it."""
-    return head.until < 0
+    return state.until < 0
 
 
 def title_of(text: str) -> str | None:

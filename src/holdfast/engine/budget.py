@@ -48,17 +48,17 @@ class Estimate(Struct, frozen=True, kw_only=True):
     projected: int | None
 
 
-def need_of(play: TurnState, request: LlmRequest) -> Need:
+def need_of(state: TurnState, request: LlmRequest) -> Need:
     """Return the maximum size of a request with the turn's conversation."""
     need = need_aside(request)
-    known = play.last_usage
-    if known is None or play.last_model != request.model.id:
+    known = state.last_usage
+    if known is None or state.last_model != request.model.id:
         return need
     counted = known.input + known.cache_read + known.cache_write + known.output
     # The prompt and the tools may have changed between two turns.
-    counted += 0 if play.has_asked else _fixed(request)
+    counted += 0 if state.has_asked else _fixed(request)
     fresh = sum(_media(request.model, message) for message in _tail(request.messages))
-    return replace(need, input=min(need.input, counted + play.uncounted + fresh))
+    return replace(need, input=min(need.input, counted + state.uncounted + fresh))
 
 
 def need_aside(request: LlmRequest) -> Need:
@@ -68,44 +68,44 @@ def need_aside(request: LlmRequest) -> Need:
     return Need(model=request.model, input=tokens, output=request.max_tokens)
 
 
-def is_affordable(play: TurnState, need: Need) -> bool:
+def is_affordable(state: TurnState, need: Need) -> bool:
     """Return whether an internal request (compaction) fits into the budget."""
-    if play.cap <= 0:
+    if state.cap <= 0:
         return True
-    found = estimate(play, need).projected
+    found = estimate(state, need).projected
     if found is None:
-        return play.turn.limits.allow_unpriced
-    return found <= play.cap or _only_warns(play)
+        return state.turn.limits.allow_unpriced
+    return found <= state.cap or _only_warns(state)
 
 
-def estimate(play: TurnState, need: Need) -> Estimate:
+def estimate(state: TurnState, need: Need) -> Estimate:
     """Return the session's cost after a request with a useful answer."""
     prices = need.model.prices
     if prices is None:
-        return Estimate(spent=play.spent, projected=None)
+        return Estimate(spent=state.spent, projected=None)
     least = min(need.output or USEFUL_TOKENS, USEFUL_TOKENS)
-    if _only_warns(play):
+    if _only_warns(state):
         # No output limit is sent, so use the expected output instead of the useful minimum.
         least = need.output or ANSWER_TOKENS
     cost = _input_cost(need, prices) + price(Usage(output=least), prices)
-    return Estimate(spent=play.spent, projected=play.spent + cost)
+    return Estimate(spent=state.spent, projected=state.spent + cost)
 
 
-def output_limit(play: TurnState, need: Need) -> int | None:
+def output_limit(state: TurnState, need: Need) -> int | None:
     """Return the output limit of a request; `None` if it has none."""
-    left = _output_left(play, need)
+    left = _output_left(state, need)
     if left is None:
         return need.output
     return max(1, min(need.output or need.model.max_output or ANSWER_TOKENS, left))
 
 
-def is_cut_by_budget(play: TurnState, need: Need) -> bool:
+def is_cut_by_budget(state: TurnState, need: Need) -> bool:
     """Return whether the budget determines the output limit."""
-    left = _output_left(play, need)
-    return left is not None and output_limit(play, need) == max(1, left)
+    left = _output_left(state, need)
+    return left is not None and output_limit(state, need) == max(1, left)
 
 
-def charge(play: TurnState, need: Need, answer: ModelAnswer, request_id: str) -> CostDraft | None:
+def charge(state: TurnState, need: Need, answer: ModelAnswer, request_id: str) -> CostDraft | None:
     """Return the ledger entry of a request; `None` if it was not sent.
 
     Under a budget a request with unknown usage is charged its maximum cost: otherwise a missing
@@ -121,18 +121,18 @@ def charge(play: TurnState, need: Need, answer: ModelAnswer, request_id: str) ->
     if prices is None:
         return draft
     if usage is None or (isinstance(end, Failed) and (end.billed or _has_output(answer))):
-        return replace(draft, usage=None, microcents=bound_of(play, need))
-    if play.cap > 0 and not usage.output and _has_output(answer):
+        return replace(draft, usage=None, microcents=bound_of(state, need))
+    if state.cap > 0 and not usage.output and _has_output(answer):
         # Only the input was reported.
         whole = replace(usage, output=_output_bound(need))
         return replace(draft, usage=None, microcents=price(whole, prices))
     return replace(draft, microcents=price(usage, prices), priced=True)
 
 
-def bound_of(play: TurnState, need: Need) -> int:
+def bound_of(state: TurnState, need: Need) -> int:
     """Return the maximum cost of a request in micro-cents; 0 without a budget or a price."""
     prices = need.model.prices
-    if prices is None or play.cap <= 0:
+    if prices is None or state.cap <= 0:
         return 0
     return _input_cost(need, prices) + price(Usage(output=_output_bound(need)), prices)
 
@@ -142,16 +142,16 @@ def _output_bound(need: Need) -> int:
     return need.output or need.model.max_output or ANSWER_TOKENS
 
 
-def _only_warns(play: TurnState) -> bool:
-    return play.turn.budget is not None and play.turn.budget.on_exceed is OnExceed.WARN
+def _only_warns(state: TurnState) -> bool:
+    return state.turn.budget is not None and state.turn.budget.on_exceed is OnExceed.WARN
 
 
-def _output_left(play: TurnState, need: Need) -> int | None:
+def _output_left(state: TurnState, need: Need) -> int | None:
     """Return the output tokens that the budget can pay for; `None` if it sets no limit."""
     prices = need.model.prices
-    if play.cap <= 0 or _only_warns(play) or prices is None or not prices.output:
+    if state.cap <= 0 or _only_warns(state) or prices is None or not prices.output:
         return None
-    money = play.cap - play.spent - _input_cost(need, prices)
+    money = state.cap - state.spent - _input_cost(need, prices)
     return max(0, money) * _MILLION // prices.output
 
 
@@ -201,68 +201,68 @@ def _encoded(value: object) -> int:
     return len(msgspec.json.encode(value))
 
 
-async def afford(play: TurnState, need: Need, new_id: Callable[[], str]) -> Outcome | None:
+async def afford(state: TurnState, need: Need, new_id: Callable[[], str]) -> Outcome | None:
     """Return the outcome if the budget refuses a request; may ask for a higher budget."""
-    budget = play.turn.budget
-    if budget is None or play.cap <= 0:
+    budget = state.turn.budget
+    if budget is None or state.cap <= 0:
         return None
-    found = estimate(play, need)
+    found = estimate(state, need)
     if found.projected is None:
-        return await _unpriced(play, need.model)
-    if found.projected <= play.cap:
+        return await _unpriced(state, need.model)
+    if found.projected <= state.cap:
         return None
     if budget.on_exceed is OnExceed.FAIL:
-        return _spent(play, found)
+        return _spent(state, found)
     if budget.on_exceed is OnExceed.PAUSE:
-        return await _ask(play, found, new_id)
+        return await _ask(state, found, new_id)
     # Once for each exceeded budget, because the cost of a session never decreases.
-    if not _is_said(play, NoticeCode.BUDGET_WARNING, _named(play)):
-        await play.emit((_notice(NoticeCode.BUDGET_WARNING, _budget_notice(play, found)),))
+    if not _is_said(state, NoticeCode.BUDGET_WARNING, _named(state)):
+        await state.emit((_notice(NoticeCode.BUDGET_WARNING, _budget_notice(state, found)),))
     return None
 
 
-async def _unpriced(play: TurnState, model: Model) -> Outcome | None:
-    if not play.turn.limits.allow_unpriced:
+async def _unpriced(state: TurnState, model: Model) -> Outcome | None:
+    if not state.turn.limits.allow_unpriced:
         return _over(f"{model.ref} has no known price, and the configuration does not allow that.")
-    if not _is_said(play, NoticeCode.UNPRICED_MODEL, ""):
+    if not _is_said(state, NoticeCode.UNPRICED_MODEL, ""):
         said = f"{model.ref} has no known price, so the session's budget cannot cover it."
-        await play.emit((_notice(NoticeCode.UNPRICED_MODEL, said),))
+        await state.emit((_notice(NoticeCode.UNPRICED_MODEL, said),))
     return None
 
 
-def _is_said(play: TurnState, code: NoticeCode, ending: str) -> bool:
+def _is_said(state: TurnState, code: NoticeCode, ending: str) -> bool:
     return any(
         isinstance(part, Notice) and part.code is code and part.text.endswith(ending)
-        for row in play.rows
+        for row in state.rows
         for part in row.parts
     )
 
 
-async def _ask(play: TurnState, found: Estimate, new_id: Callable[[], str]) -> Outcome | None:
+async def _ask(state: TurnState, found: Estimate, new_id: Callable[[], str]) -> Outcome | None:
     """Ask for approval to raise the cap by the amount in the question."""
-    once = play.turn.budget.microcents if play.turn.budget else 0
-    missing = (found.projected or 0) - play.cap
+    once = state.turn.budget.microcents if state.turn.budget else 0
+    missing = (found.projected or 0) - state.cap
     # Whole multiples of the budget that cover the request in question.
     amount = once * max(1, -(-missing // once))
-    arguments = {"turn": play.turn.turn, "cap": play.cap, "amount": amount}
+    arguments = {"turn": state.turn.turn, "cap": state.cap, "amount": amount}
     question = Question(
         id=ApprovalId(new_id()),
         tool="budget",
         tool_class=ToolClass.MONEY,
         arguments=arguments,
-        question=f"{_budget_notice(play, found)} Add {_usd(amount)} and continue?",
+        question=f"{_budget_notice(state, found)} Add {_usd(amount)} and continue?",
         # Without the estimated cost, so that the same question is found again after a restart.
         digest=digest_of("budget", arguments, "", ()),
         amount=amount,
     )
-    if (await permit(play, question)).how is not Ruling.RUN:
-        return _spent(play, found)
-    play.cap += amount
+    if (await permit(state, question)).how is not Ruling.RUN:
+        return _spent(state, found)
+    state.cap += amount
     return None
 
 
-def _spent(play: TurnState, found: Estimate) -> Outcome:
-    return _over(f"{_budget_notice(play, found)} Raise the session's budget to continue.")
+def _spent(state: TurnState, found: Estimate) -> Outcome:
+    return _over(f"{_budget_notice(state, found)} Raise the session's budget to continue.")
 
 
 def _over(message: str) -> Outcome:
@@ -270,15 +270,15 @@ def _over(message: str) -> Outcome:
     return Outcome(stop_reason=StopReason.BUDGET, failure=failure)
 
 
-def _budget_notice(play: TurnState, found: Estimate) -> str:
+def _budget_notice(state: TurnState, found: Estimate) -> str:
     return (
         f"The session has cost {_usd(found.spent)}; with the next request it could "
-        f"cost {_usd(found.projected or 0)}, {_named(play)}"
+        f"cost {_usd(found.projected or 0)}, {_named(state)}"
     )
 
 
-def _named(play: TurnState) -> str:
-    return f"and its budget is {_usd(play.cap)}."
+def _named(state: TurnState) -> str:
+    return f"and its budget is {_usd(state.cap)}."
 
 
 def _usd(microcents: int) -> str:

@@ -56,38 +56,38 @@ class Compactor:
         self._llm = llm
         self._new_id = new_id
 
-    def is_due(self, play: TurnState) -> bool:
+    def is_due(self, state: TurnState) -> bool:
         """Return whether the last request used more of the context window than the threshold."""
-        if play.has_folded:
+        if state.has_folded:
             return False
-        threshold = play.turn.limits.compact_threshold
-        window = play.turn.models[0].context_window
-        used = play.last_usage
+        threshold = state.turn.limits.compact_threshold
+        window = state.turn.models[0].context_window
+        used = state.last_usage
         if threshold is None or window is None or used is None:
             return False
         return used.input + used.cache_read + used.cache_write > threshold * window
 
-    def can_fold(self, play: TurnState) -> bool:
+    def can_fold(self, state: TurnState) -> bool:
         """Return whether there is history to fold and budget for the request."""
-        folded = foldable(play.rows, before=play.turn.turn)
-        return bool(folded) and is_affordable(play, need_aside(self._request(play, folded)))
+        folded = foldable(state.rows, before=state.turn.turn)
+        return bool(folded) and is_affordable(state, need_aside(self._request(state, folded)))
 
-    async def fold(self, play: TurnState, *, reason: str, unwritten: int = 0) -> tuple[Draft, ...]:
+    async def fold(self, state: TurnState, *, reason: str, unwritten: int = 0) -> tuple[Draft, ...]:
         """Return the summary and its cost; without a summary the history is unchanged.
 
         `unwritten` is the number of earlier requests that are not in the ledger yet.
         """
-        play.has_folded = True
-        if not self.can_fold(play):
+        state.has_folded = True
+        if not self.can_fold(state):
             return ()
-        folded = foldable(play.rows, before=play.turn.turn)
-        request = self._request(play, folded)
+        folded = foldable(state.rows, before=state.turn.turn)
+        request = self._request(state, folded)
         need = need_aside(request)
-        need = replace(need, output=output_limit(play, need))
+        need = replace(need, output=output_limit(state, need))
         ordinal = request.ordinal + unwritten
         request = replace(request, max_tokens=need.output, ordinal=ordinal)
         answer = await ask(self._llm, request, emit=discard, step=0)
-        charged = charge(play, need, answer, self._new_id())
+        charged = charge(state, need, answer, self._new_id())
         costs = (replace(charged, is_aside=True),) if charged else ()
         if isinstance(answer.end, Failed) or not answer.text.strip():
             return costs
@@ -95,19 +95,19 @@ class Compactor:
         summary = Summary(
             text=answer.text,
             dropped_through=through,
-            kept=sum(row.sequence > through for row in play.rows),
+            kept=sum(row.sequence > through for row in state.rows),
             reason=reason,
             usage=answer.end.usage,
         )
         return (summary, *costs)
 
-    def _request(self, play: TurnState, folded: list[Message]) -> LlmRequest:
+    def _request(self, state: TurnState, folded: list[Message]) -> LlmRequest:
         return LlmRequest(
-            model=play.turn.models[0],
+            model=state.turn.models[0],
             system=INSTRUCTION,
             messages=(LlmMessage(role="user", text=_as_data(folded, self._new_id()[-12:])),),
             max_tokens=SUMMARY_TOKENS,
-            ordinal=play.ordinal,
+            ordinal=state.ordinal,
         )
 
 
@@ -365,108 +365,108 @@ class ModelChain:
         self._projections = ProjectionCache()
         self._spared: dict[str, int] = {}
 
-    async def fall_back(self, play: TurnState, heard: StepResult) -> StepResult | Outcome:
+    async def fall_back(self, state: TurnState, heard: StepResult) -> StepResult | Outcome:
         """Repeat a failed request, or ask the next models of the chain; return the last result."""
-        course = FallbackState(chain_of(play.turn.models, play.settings))
+        course = FallbackState(chain_of(state.turn.models, state.settings))
         found: StepResult | Outcome = heard
         while not isinstance(found, Outcome) and (failed := _failed_unheard(found)) is not None:
             # Only once: a folded history cannot be folded again.
-            is_wanted = play.turn.limits.compact_threshold is not None
-            if is_wanted and failed.kind is FailureKind.TOO_LONG and self.compactor.can_fold(play):
-                if not await self._shorten(play, found):
+            is_wanted = state.turn.limits.compact_threshold is not None
+            if is_wanted and failed.kind is FailureKind.TOO_LONG and self.compactor.can_fold(state):
+                if not await self._shorten(state, found):
                     return Outcome(stop_reason=StopReason.ERROR, failure=found.failure)
             # Only once: the next request describes the media; if that works, a notice is recorded.
-            elif failed.sent and failed.kind in _PERHAPS_MEDIA and play.shows_media:
-                play.hides_media = True
-                await play.emit(_closed(found, found.model))
+            elif failed.sent and failed.kind in _PERHAPS_MEDIA and state.shows_media:
+                state.hides_media = True
+                await state.emit(_closed(found, found.model))
             else:
                 attempt = course.attempt
                 if not course.turn(failed):
                     return _stuck(found, course.verdict(failed))
-                await play.emit(_closed(found, course.entry.model))
+                await state.emit(_closed(found, course.entry.model))
                 # Only a retry of the same model waits; another model is asked immediately.
                 if course.attempt > attempt:
-                    await asyncio.sleep(self._pause(failed, attempt, play))
-            found = await self.ask(play, course.entry.model)
+                    await asyncio.sleep(self._pause(failed, attempt, state))
+            found = await self.ask(state, course.entry.model)
         return found
 
-    async def _shorten(self, play: TurnState, heard: StepResult) -> bool:
+    async def _shorten(self, state: TurnState, heard: StepResult) -> bool:
         """Close a step whose request was too long and compact; `False` if that failed."""
-        folded = await self.compactor.fold(play, reason="auto", unwritten=1 if heard.cost else 0)
-        play.carry((*_closed(heard, heard.model), *folded))
+        folded = await self.compactor.fold(state, reason="auto", unwritten=1 if heard.cost else 0)
+        state.carry((*_closed(heard, heard.model), *folded))
         if not any(isinstance(draft, Summary) for draft in folded):
             return False
-        await play.emit()
+        await state.emit()
         return True
 
-    async def ask(self, play: TurnState, model: Model) -> StepResult | Outcome:
+    async def ask(self, state: TurnState, model: Model) -> StepResult | Outcome:
         """Ask one model once if the budget allows it, with the output limit it can pay for."""
         # The size is not computed without a budget.
-        need = Need(model=model, input=0, output=play.settings.max_tokens)
-        if play.cap > 0:
+        need = Need(model=model, input=0, output=state.settings.max_tokens)
+        if state.cap > 0:
             # The request is not retained: an approval may be awaited first, and media are large.
-            need = need_of(play, await self._request(play, model))
-            if refusal := await afford(play, need, self._new_id):
+            need = need_of(state, await self._request(state, model))
+            if refusal := await afford(state, need, self._new_id):
                 return refusal
-            need = replace(need, output=output_limit(play, need))
+            need = replace(need, output=output_limit(state, need))
         started = StepStarted(
-            step=play.step,
+            step=state.step,
             model_id=model.id,
             model=model.ref,
             message_id=MessageId(self._new_id()),
-            bound=bound_of(play, need) if play.cap > 0 else 0,
+            bound=bound_of(state, need) if state.cap > 0 else 0,
         )
-        play.step += 1
+        state.step += 1
         # Committed before the request is sent, so that recovery knows it may have been sent, and
         # what it may have cost.
-        await play.emit((started,))
+        await state.emit((started,))
         if self._spared and (spared := self._left(model)):
-            return self._result(play, need, started, ModelAnswer(end=spared))
+            return self._result(state, need, started, ModelAnswer(end=spared))
         answer = await ask(
             self._llm,
-            replace(await self._request(play, model), max_tokens=need.output),
-            emit=play.emit,
+            replace(await self._request(state, model), max_tokens=need.output),
+            emit=state.emit,
             step=started.step,
             message_id=started.message_id,
         )
-        return self._result(play, need, started, answer)
+        return self._result(state, need, started, answer)
 
-    async def _request(self, play: TurnState, model: Model) -> LlmRequest:
-        settings, thoughts = play.settings, play.thoughts
+    async def _request(self, state: TurnState, model: Model) -> LlmRequest:
+        settings, thoughts = state.settings, state.thoughts
         if thoughts:
             thoughts = {
                 row: tuple(each for each in said if each.provider == model.provider)
                 for row, said in thoughts.items()
             }
         messages = self._projections.project(
-            play.rows,
-            turn=play.turn.turn,
-            window=play.turn.limits.max_messages,
+            state.rows,
+            turn=state.turn.turn,
+            window=state.turn.limits.max_messages,
             thoughts=thoughts,
         )
-        if play.remark is not None:
-            messages = with_remark(messages, play.remark)
+        if state.remark is not None:
+            messages = with_remark(messages, state.remark)
         # Without a Python call for each message of a long conversation.
-        play.shows_media = any(map(_media, messages))
-        if play.shows_media:
-            if play.hides_media:
+        state.shows_media = any(map(_media, messages))
+        if state.shows_media:
+            if state.hides_media:
                 messages = describe_media(messages, why=REFUSED)
             else:
-                messages = await attach_media(messages, play.turn.shelf, model.intake)
-            play.shows_media = any(map(_media, messages))
+                messages = await attach_media(messages, state.turn.shelf, model.intake)
+            state.shows_media = any(map(_media, messages))
         return LlmRequest(
             model=model,
-            system=play.system,
+            system=state.system,
             messages=messages,
-            tools=play.offers or (),
+            tools=state.offers or (),
             temperature=settings.temperature,
             max_tokens=settings.max_tokens,
             reasoning_effort=settings.reasoning_effort,
-            ordinal=play.ordinal,
+            ordinal=state.ordinal,
         )
 
     def _result(
-        self, play: TurnState, need: Need, started: StepStarted, answer: ModelAnswer
+        self, state: TurnState, need: Need, started: StepStarted, answer: ModelAnswer
     ) -> StepResult:
         end, asked, model = answer.end, answer, need.model
         failure = None
@@ -486,9 +486,9 @@ class ModelChain:
             started=started,
             model=model,
             answer=answer,
-            cost=charge(play, need, asked, self._new_id()),
+            cost=charge(state, need, asked, self._new_id()),
             failure=failure,
-            is_cut_by_budget=play.cap > 0 and is_cut_by_budget(play, need),
+            is_cut_by_budget=state.cap > 0 and is_cut_by_budget(state, need),
         )
 
     def _failure(self, answer: ModelAnswer, end: Failed) -> Failure:
@@ -516,9 +516,9 @@ class ModelChain:
             sent=False,
         )
 
-    def _pause(self, failed: Failed, attempt: int, play: TurnState) -> float:
+    def _pause(self, failed: Failed, attempt: int, state: TurnState) -> float:
         luck = self._randomness.bits(_LUCK_BITS) / (1 << _LUCK_BITS)
-        return pause(failed, attempt=attempt, luck=luck, settings=play.settings)
+        return pause(failed, attempt=attempt, luck=luck, settings=state.settings)
 
 
 def _failed_unheard(heard: StepResult) -> Failed | None:

@@ -93,8 +93,8 @@ class EngineRuntime:
 
     async def run(self, turn: TurnInput, emit: Emit) -> TurnEnd:
         """Run steps until the turn ends; continues after a crash from the recorded state."""
-        play = TurnState(turn, emit)
-        self._thoughts.give_back(play)
+        state = TurnState(turn, emit)
+        self._thoughts.give_back(state)
         calls = list(filter(is_open, turn.calls))
         # Always set, because this is a coroutine.
         task: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]
@@ -108,43 +108,43 @@ class EngineRuntime:
                     # but no further call is started.
                     if task.cancelling():
                         raise asyncio.CancelledError
-                    done = await dispatch(self._toolbox, play, call, self._new_id)
-                    play.carry(answer(call, done))
+                    done = await dispatch(self._toolbox, state, call, self._new_id)
+                    state.carry(answer(call, done))
                     if place < len(calls):
-                        await play.emit()
-                if ending := _ending(play) or await self._prepare(play, task):
-                    return play.end(ending)
-                heard = await self._chain.ask(play, turn.models[0])
+                        await state.emit()
+                if ending := _ending(state) or await self._prepare(state, task):
+                    return state.end(ending)
+                heard = await self._chain.ask(state, turn.models[0])
                 if isinstance(heard, StepResult) and isinstance(heard.answer.end, Failed):
-                    heard = await self._chain.fall_back(play, heard)
+                    heard = await self._chain.fall_back(state, heard)
                 if isinstance(heard, Outcome):
-                    return play.end(heard)
-                outcome, calls = self._end_step(play, heard)
+                    return state.end(heard)
+                outcome, calls = self._end_step(state, heard)
                 if outcome:
-                    return play.end(outcome)
+                    return state.end(outcome)
                 if not _may_start_with_its_intent(calls):
-                    await play.emit()
+                    await state.emit()
         except TurnPausedError:
-            self._thoughts.keep(play)
+            self._thoughts.keep(state)
             raise
 
     async def compact(self, turn: TurnInput) -> Sequence[Draft]:
         """Summarise everything before the last answered turn."""
         return await self._chain.compactor.fold(TurnState(turn), reason="manual")
 
-    async def _prepare(self, play: TurnState, task: "asyncio.Task[Any]") -> Outcome | None:
+    async def _prepare(self, state: TurnState, task: "asyncio.Task[Any]") -> Outcome | None:
         """List the tools, and compact the history if it is too long; an outcome ends the turn."""
-        is_due = self._chain.compactor.is_due(play)
+        is_due = self._chain.compactor.is_due(state)
         is_over = task.cancelling() > 0
         # Before any wait, a budget's included: a crash meanwhile would lose the carried results.
-        if play.carried and (is_due or play.offers is None or play.cap > 0 or is_over):
-            await play.emit()
+        if state.carried and (is_due or state.offers is None or state.cap > 0 or is_over):
+            await state.emit()
         # As above: no request is sent after it.
         if is_over:
             raise asyncio.CancelledError
-        if play.offers is None:
+        if state.offers is None:
             try:
-                found = await self._list_tools(play)
+                found = await self._list_tools(state)
             except asyncio.CancelledError:
                 if task.cancelling():
                     raise
@@ -153,31 +153,31 @@ class EngineRuntime:
             except Exception:  # noqa: BLE001
                 return Outcome(stop_reason=StopReason.ERROR, failure=self._unlisted())
             if found:
-                await play.emit(found)
+                await state.emit(found)
         if is_due:
-            await play.emit(await self._chain.compactor.fold(play, reason="auto"))
+            await state.emit(await self._chain.compactor.fold(state, reason="auto"))
         return None
 
-    async def _list_tools(self, play: TurnState) -> list[Draft]:
+    async def _list_tools(self, state: TurnState) -> list[Draft]:
         """List the tools of the turn; return what the session did not know yet.
 
         These are tools of MCP servers, and notices for those that are missing.
         """
-        play.offers, place = (), play.turn.place
+        state.offers, place = (), state.turn.place
         if place is None:
             return []
         offers = await self._toolbox.offers(place)
         troubles = await self._toolbox.troubles(place)
-        play.offers = offers
+        state.offers = offers
         drafts: list[Draft] = []
-        known, fresh = set(map(_name, play.turn.tools)), []
+        known, fresh = set(map(_name, state.turn.tools)), []
         for tool in offers:
             if tool.name.startswith(REMOTE) and tool.name not in known:
                 fresh.append(tool.name)
         if fresh:
             drafts.append(ToolsFound(names=tuple(fresh)))
         if troubles:
-            parts = [part for row in play.rows for part in row.parts]
+            parts = [part for row in state.rows for part in row.parts]
             reported = {part.text for part in parts if isinstance(part, Notice)}
             drafts += [
                 notice_draft(NoticeCode.MCP_UNAVAILABLE, trouble)
@@ -195,19 +195,19 @@ class EngineRuntime:
         )
         return internal(correlation_id)
 
-    def _call(self, play: TurnState, asked: AskedCall) -> Call:
+    def _call(self, state: TurnState, asked: AskedCall) -> Call:
         """Return a call of the model as it will be recorded."""
-        place = play.turn.place
+        place = state.turn.place
         arguments = _arguments(asked.arguments)
         # A provider may repeat an id or use one that cannot be stored; ids are unique in a session.
         # An id that contains a secret would be redacted in the row and no longer match.
         is_fit = _CALL_ID.fullmatch(asked.id) is not None and not self._scrubber().holds(asked.id)
-        is_good = is_fit and play.take_call_id(asked.id)
+        is_good = is_fit and state.take_call_id(asked.id)
         call_id = asked.id if is_good else f"call_{self._new_id()}"
         return Call(
             id=CallId(call_id),
             session_id=SessionId(""),
-            turn=play.turn.turn,
+            turn=state.turn.turn,
             name=asked.name,
             arguments=arguments,
             effect=self._effect(asked.name, arguments, place),
@@ -225,28 +225,28 @@ class EngineRuntime:
             logger.exception("The effect of %s could not be determined", name)
             return Effect.UNSAFE
 
-    def _end_step(self, play: TurnState, heard: StepResult) -> tuple[Outcome | None, list[Call]]:
+    def _end_step(self, state: TurnState, heard: StepResult) -> tuple[Outcome | None, list[Call]]:
         """Carry what ends a step; return how the turn ends, or the calls that have to run."""
         outcome, fault = outcome_of(heard), None
         calls: list[Call] = []
         if outcome is None:
             for asked in heard.answer.calls:
-                calls.append(self._call(play, asked))
-        elif play.schema is not None and outcome.stop_reason is StopReason.STOP:
-            heard, fault = _with_output(heard, play.schema)
-        most = play.turn.limits.tool_rounds
+                calls.append(self._call(state, asked))
+        elif state.schema is not None and outcome.stop_reason is StopReason.STOP:
+            heard, fault = _with_output(heard, state.schema)
+        most = state.turn.limits.tool_rounds
         # Counted only when it can matter: a round has at least one row.
-        is_over = calls and len(play.current) >= most and len(rounds_of(play.current)) >= most
-        play.carry(self._step_drafts(play, heard, calls))
+        is_over = calls and len(state.current) >= most and len(rounds_of(state.current)) >= most
+        state.carry(self._step_drafts(state, heard, calls))
         if is_over:
-            play.carry([draft for call in calls for draft in answer(call, _OVER_LIMIT)])
+            state.carry([draft for call in calls for draft in answer(call, _OVER_LIMIT)])
             outcome = Outcome(stop_reason=StopReason.TURN_LIMIT, failure=ROUNDS_USED)
         if fault:
-            outcome = _after_fault(play, fault)
+            outcome = _after_fault(state, fault)
         return outcome, calls
 
     def _step_drafts(
-        self, play: TurnState, heard: StepResult, calls: Sequence[Call]
+        self, state: TurnState, heard: StepResult, calls: Sequence[Call]
     ) -> list[Draft]:
         """Return the drafts that end a step: message, calls and cost."""
         started, said, cost = heard.started, heard.answer, heard.cost
@@ -264,10 +264,10 @@ class EngineRuntime:
                     priced=cost.priced if cost else False,
                 )
             )
-            if play.hides_media:
+            if state.hides_media:
                 # The provider has accepted a description of what it refused. From here on the
                 # notice hides earlier media; later media are sent again.
-                play.hides_media = False
+                state.hides_media = False
                 drafts.append(notice_draft(NoticeCode.MEDIA_REFUSED, MEDIA_REFUSED))
         rows = _rows(heard, calls)
         if rows and (said.reasoning or said.signature):
@@ -277,7 +277,7 @@ class EngineRuntime:
             thought = LlmReasoning(
                 text=said.reasoning, signature=said.signature, provider=heard.model.provider
             )
-            play.thoughts[rows[0].id or started.message_id] = (thought,)
+            state.thoughts[rows[0].id or started.message_id] = (thought,)
         drafts += rows
         if cost:
             drafts.append(cost)
@@ -287,13 +287,13 @@ class EngineRuntime:
         return uuid7(int(self._clock.now().timestamp() * 1000), self._randomness.bits(74))
 
 
-def _ending(play: TurnState) -> Outcome | None:
+def _ending(state: TurnState) -> Outcome | None:
     """Return the outcome if the turn ends before another request, else `None`."""
     # A retried call runs as a turn of its own and asks no model.
-    if not play.is_spoken_to:
+    if not state.is_spoken_to:
         return Outcome(stop_reason=StopReason.STOP)
     # Counted only when it can matter: a round has at least one row.
-    rounds = rounds_of(play.current) if len(play.current) >= HOPELESS else ()
+    rounds = rounds_of(state.current) if len(state.current) >= HOPELESS else ()
     if len(rounds) >= HOPELESS and not any(rounds[-HOPELESS:]):
         return Outcome(stop_reason=StopReason.ERROR, failure=TOOLS_FAIL)
     return None
@@ -322,12 +322,12 @@ def _with_output(heard: StepResult, schema: dict[str, Any]) -> tuple[StepResult,
     return replace(heard, output=Output(value=value)), None
 
 
-def _after_fault(play: TurnState, fault: str) -> Outcome | None:
+def _after_fault(state: TurnState, fault: str) -> Outcome | None:
     """Report an answer that does not match; return the outcome if the model is not asked again."""
     text = f"The answer does not match the output schema: {fault}."
     reported = [
         part
-        for row in play.current
+        for row in state.current
         for part in row.parts
         if isinstance(part, Notice) and part.code is NoticeCode.OUTPUT_INVALID
     ]
@@ -335,7 +335,7 @@ def _after_fault(play: TurnState, fault: str) -> Outcome | None:
         message = f"{text} Change the output_schema, the prompt or the model of the agent."
         failure = Failure(code=FailureCode.OUTPUT_INVALID, message=message)
         return Outcome(stop_reason=StopReason.ERROR, failure=failure)
-    play.carry([notice_draft(NoticeCode.OUTPUT_INVALID, f"{text} Answer again.")])
+    state.carry([notice_draft(NoticeCode.OUTPUT_INVALID, f"{text} Answer again.")])
     return None
 
 

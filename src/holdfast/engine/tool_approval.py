@@ -15,14 +15,14 @@ class Permission(Struct, frozen=True, kw_only=True):
 
 
 async def permit(
-    play: TurnState, question: Question, *, tightened: str | None = None
+    state: TurnState, question: Question, *, tightened: str | None = None
 ) -> Permission:
     """Ask the question if it has to be asked, and return the `Permission`."""
-    approver = play.turn.approver
+    approver = state.turn.approver
     standing = await approver.standing(question)
     how = ruling(question, standing, tightened)
     if how is Ruling.ASK:
-        await play.emit((question,))
+        await state.emit((question,))
         return _answered(await approver.decision(question))
     earlier = standing.earlier
     if how is Ruling.WAIT and earlier is not None:

@@ -59,42 +59,42 @@ REFUSALS: Final[Mapping[Ruling, tuple[ResultCode, str]]] = {
 
 
 async def dispatch(
-    toolbox: Toolbox, play: TurnState, call: Call, new_id: Callable[[], str]
+    toolbox: Toolbox, state: TurnState, call: Call, new_id: Callable[[], str]
 ) -> CallOutcome:
     """Run the call if it is allowed, and return its result, which is not on disk yet."""
-    place = play.turn.place
+    place = state.turn.place
     if place is None:
         return refuse_call(ResultCode.UNKNOWN_TOOL, f"There is no tool {call.name!r}.")
-    progress = ProgressEvents(play, call.id)
+    progress = ProgressEvents(state, call.id)
     asked = RequestedCall(
         id=call.id,
         name=call.name,
         arguments=call.arguments,
         idempotency_key=call.idempotency_key,
-        turn=play.turn.turn,
-        attempt=play.turn.starts.get(call.id, 0) + 1,
-        is_resumed=call in play.turn.calls,
+        turn=state.turn.turn,
+        attempt=state.turn.starts.get(call.id, 0) + 1,
+        is_resumed=call in state.turn.calls,
         report=progress.report,
     )
     planned = await _outcome_of(toolbox.plan(place, asked), place, call.name)
     if isinstance(planned, CallOutcome):
         return planned
-    if refused := await _refusal(play, call, planned, new_id):
+    if refused := await _refusal(state, call, planned, new_id):
         return refused
     # An approval that arrives after cancellation does not start the call.
     stop_if_cancelled()
     if planned.client_timeout is not None:
         # On disk before the pause, which has a commit of its own.
-        await play.emit()
+        await state.emit()
         raise TurnPausedError(_wait_for(call), timeout_s=planned.client_timeout)
     slot = planned.slot
     if slot is not None and not slot.try_take():
         # On disk before it waits: until then the call is intended and nothing more.
-        await play.emit()
+        await state.emit()
         if refused := await slot.take():
             return refused
     try:
-        await play.emit((ToolStarted(call_id=call.id, name=call.name, arguments=call.arguments),))
+        await state.emit((ToolStarted(call_id=call.id, name=call.name, arguments=call.arguments),))
         return await _outcome_of(toolbox.run(place, planned), place, call.name)
     finally:
         await progress.close()
@@ -103,7 +103,7 @@ async def dispatch(
 
 
 async def _refusal(
-    play: TurnState, call: Call, planned: PlannedCall, new_id: Callable[[], str]
+    state: TurnState, call: Call, planned: PlannedCall, new_id: Callable[[], str]
 ) -> CallOutcome | None:
     """Return why a planned call must not run; asks for approval if it needs one."""
     # Checked here, because a tool without a schema would accept these arguments.
@@ -113,15 +113,15 @@ async def _refusal(
     if call.state is CallState.STARTED and planned.effect is Effect.UNSAFE:
         return refuse_call(ResultCode.UNKNOWN, _CUT_OFF, ResultStatus.UNKNOWN)
     rules = {planned.approval}
-    for spec in play.turn.tools:
+    for spec in state.turn.tools:
         if spec.name == call.name:
             rules.add(spec.approval)
     tightened = next(filter(rules.__contains__, _STRICTEST_FIRST), None)
     # A call that was asked about before a crash keeps its answer; a new one has none to look up.
-    is_allowed = planned.tool_class in ALWAYS_ALLOWED and call not in play.turn.calls
+    is_allowed = planned.tool_class in ALWAYS_ALLOWED and call not in state.turn.calls
     if tightened is not None or not is_allowed:
         question = _question(call, planned, new_id())
-        permission = await permit(play, question, tightened=tightened)
+        permission = await permit(state, question, tightened=tightened)
         if permission.how is not Ruling.RUN:
             return _denied(permission)
     return None
@@ -219,8 +219,8 @@ def _denied(permission: Permission) -> CallOutcome:
 class ProgressEvents:
     """Writes the progress of one call; a report that a newer one replaces is not written."""
 
-    def __init__(self, play: TurnState, call_id: CallId) -> None:
-        self._play = play
+    def __init__(self, state: TurnState, call_id: CallId) -> None:
+        self._play = state
         self._call_id = call_id
         self._newest: ToolProgressed | None = None
         # Reports are sent by a task, which holds the lock while it writes one.

@@ -219,12 +219,12 @@ class _Bounding(_Moving):
         """Return the first and the last part, with a mark that names the omitted bytes."""
         whole = text.encode()
         size, lines = max(largest - _MARK_ROOM, 0) // 2, max(lines_most - 1, 0) // 2
-        head = _first(text[:size], size, lines)
+        state = _first(text[:size], size, lines)
         tail = _first(text[: -size - 1 : -1], size, lines)[::-1]
-        omitted = len(whole) - len(head.encode()) - len(tail.encode())
+        omitted = len(whole) - len(state.encode()) - len(tail.encode())
         handle = self.take(whole, "text/plain")
         mark = f"[… {omitted} bytes omitted; read_output reads them from {handle} …]"
-        return f"{head}\n{mark}\n{tail}"
+        return f"{state}\n{mark}\n{tail}"
 
 
 def _weight(text: str) -> float:

@@ -154,23 +154,23 @@ class PausedThoughts:
         self._held: OrderedDict[MessageId, tuple[LlmReasoning, ...]] = OrderedDict()
         self._bytes = 0
 
-    def keep(self, play: TurnState) -> None:
+    def keep(self, state: TurnState) -> None:
         """Keep what the turn needs to continue, and drop the oldest above the limit."""
-        for row, said in play.thoughts.items():
+        for row, said in state.thoughts.items():
             self._held[row] = said
             self._bytes += _size(said)
         while self._bytes > THOUGHTS_MOST:
             self._bytes -= _size(self._held.popitem(last=False)[1])
 
-    def give_back(self, play: TurnState) -> None:
+    def give_back(self, state: TurnState) -> None:
         """Return to a turn what was kept for it."""
         if not self._held:
             return
-        for row in play.current:
+        for row in state.current:
             said = self._held.pop(row.id, None)
             if said is not None:
                 self._bytes -= _size(said)
-                play.thoughts[row.id] = said
+                state.thoughts[row.id] = said
 
 
 def _size(said: Iterable[LlmReasoning]) -> int:

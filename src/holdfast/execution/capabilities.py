@@ -91,8 +91,8 @@ class Capabilities:
         self._look()
 
         async def read(tx: Tx) -> tuple[SessionKey, Wait | None]:
-            head = await find_session_state(tx, self._owner, session_id)
-            return head.key, await tx.waits.of(head.key) if is_paused(head) else None
+            state = await find_session_state(tx, self._owner, session_id)
+            return state.key, await tx.waits.of(state.key) if is_paused(state) else None
 
         key, wait = await self._store.read(read)
         if wait is not None and wait.reason is WaitReason.TOOL and await self._continue(key, wait):

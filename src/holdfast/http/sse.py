@@ -213,7 +213,7 @@ class SseStream:
         events = self._holdfast.events
         owner, after = self.caller.owner, request.after
         async with events.reader(
-            owner, request.session_id, after=after, head=request.head
+            owner, request.session_id, after=after, state=request.head
         ) as reader:
             self._reader = reader
             self._heartbeat_at = time.monotonic()

@@ -163,4 +163,4 @@ def is_template(agent: Agent) -> bool:
 async def _title(tx: Tx, template: Agent) -> str | None:
     query = SessionQuery(owner=template.owner, agent_id=template.id, limit=_TITLES_MOST)
     found = await tx.sessions.page(query)
-    return next((head.title for _, head in found if head.title), None)
+    return next((state.title for _, state in found if state.title), None)

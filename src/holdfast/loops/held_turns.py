@@ -161,11 +161,11 @@ class HeldTurns:
     async def _claim_when_free(
         self, owner: Owner, session_id: SessionId, content: Any, wanted: Hold
     ) -> tuple[Lease, HeldTurn]:
-        head = await self._store.read(lambda tx: find_session_state(tx, owner, session_id))
+        state = await self._store.read(lambda tx: find_session_state(tx, owner, session_id))
         while True:
-            bell = self._doorbell.listen(head.key)
+            bell = self._doorbell.listen(state.key)
             try:
-                return await self._claim_whole(head.key, owner, session_id, content, wanted)
+                return await self._claim_whole(state.key, owner, session_id, content, wanted)
             except Conflict as error:
                 if error.code is not Code.TURN_RUNNING or not wanted.wait:
                     raise
@@ -227,8 +227,8 @@ class HeldTurns:
         return lease, held
 
     async def _why_stopped(self, lease: Lease, held: HeldTurn) -> Exception:
-        head = await self._store.read(lambda tx: tx.sessions.head_by_key(lease.key))
-        if head is None or head.settled >= held.turn:
+        state = await self._store.read(lambda tx: tx.sessions.state_by_key(lease.key))
+        if state is None or state.settled >= held.turn:
             return TurnAborted("The turn was interrupted.")
         return Conflict(Code.LEASE_LOST, "Another process holds the turn now.")
 

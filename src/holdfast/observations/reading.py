@@ -411,8 +411,8 @@ async def _meant(tx: Tx, owner: Owner, entity_id: str) -> list[KnownEntity]:
             return [hosted_entity(owner, hosted.id, hosted.key)]
     found = await tx.observations.named(owner, entity_id)
     if not any(each.subject.entity_type is EntityType.AGENT_SESSION for each in found):
-        head = await tx.sessions.head(owner, SessionId(entity_id))
-        found += [] if head is None else [hosted_entity(owner, head.session_id, head.key)]
+        state = await tx.sessions.state(owner, SessionId(entity_id))
+        found += [] if state is None else [hosted_entity(owner, state.session_id, state.key)]
     return found
 
 

@@ -163,7 +163,7 @@ def _is_repeat(claim: Claim, stored: NewestClaim | Observation | None) -> bool:
 async def _is_hosted(tx: Tx, subject: Subject) -> bool:
     if subject.entity_type is not EntityType.AGENT_SESSION:
         return False
-    return await tx.sessions.head(subject.owner, SessionId(subject.key)) is not None
+    return await tx.sessions.state(subject.owner, SessionId(subject.key)) is not None
 
 
 def _answer(

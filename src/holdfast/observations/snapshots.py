@@ -174,10 +174,10 @@ async def find(tx: Tx, owner: Owner, session_id: str) -> KnownEntity:
     known = await tx.observations.entity(Subject(owner, EntityType.AGENT_SESSION, session_id))
     if known is not None:
         return known
-    head = await tx.sessions.head(owner, SessionId(session_id))
-    if head is None:
+    state = await tx.sessions.state(owner, SessionId(session_id))
+    if state is None:
         raise entity_not_found()
-    return hosted_entity(owner, head.session_id, head.key)
+    return hosted_entity(owner, state.session_id, state.key)
 
 
 async def found_in_list(tx: Tx, owner: Owner, listed: ListedEntity) -> KnownEntity:
@@ -186,10 +186,12 @@ async def found_in_list(tx: Tx, owner: Owner, listed: ListedEntity) -> KnownEnti
         known = await tx.observations.by_key(listed.key)
         if known is not None:
             return known
-    head = None if listed.session_key is None else await tx.sessions.head_by_key(listed.session_key)
-    if head is None:
+    state = (
+        None if listed.session_key is None else await tx.sessions.state_by_key(listed.session_key)
+    )
+    if state is None:
         raise entity_not_found()
-    return hosted_entity(owner, head.session_id, head.key)
+    return hosted_entity(owner, state.session_id, state.key)
 
 
 class Resolver:
@@ -220,10 +222,10 @@ class Resolver:
         return await continue_fold(tx, known, before)
 
     async def _with_journal(self, tx: Tx, known: KnownEntity, key: SessionKey) -> Entity:
-        head = await tx.sessions.head_by_key(key)
-        if head is None:
+        state = await tx.sessions.state_by_key(key)
+        if state is None:
             raise entity_not_found()
-        source = (head.chain, head.updated_at, head.inherited, _newest(known))
+        source = (state.chain, state.updated_at, state.inherited, _newest(known))
         kept = self._hosted.look(known.entity_id)
         if kept is None or kept.source != source:
             entity = await compute_as_of(tx, known, EVERYTHING)
@@ -282,11 +284,11 @@ async def _journal(tx: Tx, key: SessionKey) -> JournalView | None:
     found = await tx.sessions.get_by_key(key)
     if found is None:
         return None
-    session, head = found
+    session, state = found
     states = (CallState.SETTLED.value,)
-    query = WorkQuery(owner=head.owner, key=head.key, states=states, limit=_ALL)
+    query = WorkQuery(owner=state.owner, key=state.key, states=states, limit=_ALL)
     calls = await tx.calls.page(query)
-    return JournalView(session=session, messages=await tx.messages.deeds(head), calls=calls)
+    return JournalView(session=session, messages=await tx.messages.deeds(state), calls=calls)
 
 
 # Entities per transaction, limited because each transaction blocks other writers.

@@ -59,7 +59,7 @@ def end_of(item: Item) -> int:
 class Notification(Struct, frozen=True):
     """The events that one write added to a session, and the session state after it."""
 
-    head: SessionState
+    state: SessionState
     frames: Sequence[Frame]
 
 

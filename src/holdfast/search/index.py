@@ -222,9 +222,9 @@ def _asked(stretches: list[IndexRange]) -> Parameters:
     return {"stretches": encode([(each.key, each.first, each.end) for each in stretches]).decode()}
 
 
-async def note_removal(database: Database, head: SessionState) -> None:
+async def note_removal(database: Database, state: SessionState) -> None:
     """Record the words to remove from the index for a session about to be deleted."""
-    key = head.key
+    key = state.key
     # Locked, because the index may be taking up a range without a lock on the session.
     lacking = [
         range(first, (_LAST if last is None else last) + 1)
@@ -232,7 +232,7 @@ async def note_removal(database: Database, head: SessionState) -> None:
     ]
     meta = await session_meta(database, key)
     if meta is not None:
-        asked = {"key": key, "first": head.inherited + 1, "last": _LAST, "limit": _PAGE}
+        asked = {"key": key, "first": state.inherited + 1, "last": _LAST, "limit": _PAGE}
         while rows := await database.fetch(ROWS, asked):
             asked["first"] = rows[-1][0] + 1
             for number, words in _messages(meta.origin, rows):

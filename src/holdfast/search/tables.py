@@ -59,37 +59,37 @@ class Finder:
         if key < 0:
             found = await self._claim(position, -key, number)
         else:
-            head = await self._head(key)
+            state = await self._head(key)
             # Access check: the index only returns numbers; the session may be foreign or deleted.
-            if head is None or not await self._is_asked_for(head):
+            if state is None or not await self._is_asked_for(state):
                 return None
             if number == _TITLE:
-                found = await self._title(position, head)
+                found = await self._title(position, state)
             else:
-                found = await self._message(position, head, number)
+                found = await self._message(position, state, number)
         return found if found is not None and self._is_wanted(found) else None
 
     async def _head(self, key: int) -> SessionState | None:
         if key not in self._heads:
-            self._heads[key] = await SessionRows(self._db).head_by_key(SessionKey(key))
+            self._heads[key] = await SessionRows(self._db).state_by_key(SessionKey(key))
         return self._heads[key]
 
-    async def _is_asked_for(self, head: SessionState) -> bool:
+    async def _is_asked_for(self, state: SessionState) -> bool:
         """Return whether a session has the requested owner, agent and repository."""
         request = self._request
-        if head.owner != request.owner or request.agent_id not in {None, head.agent_id}:
+        if state.owner != request.owner or request.agent_id not in {None, state.agent_id}:
             return False
         if request.repo_id is None:
             return True
-        standing = await session_meta(self._db, head.key)
+        standing = await session_meta(self._db, state.key)
         return standing is not None and standing.origin.repo_id == request.repo_id
 
     async def _message(
-        self, position: int, head: SessionState, number: int
+        self, position: int, state: SessionState, number: int
     ) -> FoundDocument | None:
-        if not head.inherited < number <= head.messages:
+        if not state.inherited < number <= state.messages:
             return None
-        segment = Segment(head.key, head.session_id, number, number)
+        segment = Segment(state.key, state.session_id, number, number)
         message = (await MessageRows(self._db).span(segment, limit=1))[0]
         request = self._request
         if request.role not in {None, message.role}:
@@ -101,29 +101,29 @@ class Finder:
             text=text_of(message.parts),
             created_at=message.created_at,
             # A search within a fork reports inherited messages as those of the fork.
-            session_id=request.session_id or head.session_id,
-            agent_id=head.agent_id,
+            session_id=request.session_id or state.session_id,
+            agent_id=state.agent_id,
             message=message,
         )
 
-    async def _title(self, position: int, head: SessionState) -> FoundDocument | None:
-        standing = await session_meta(self._db, head.key)
-        if standing is None or head.title is None or not self._has_only_words():
+    async def _title(self, position: int, state: SessionState) -> FoundDocument | None:
+        standing = await session_meta(self._db, state.key)
+        if standing is None or state.title is None or not self._has_only_words():
             return None
         # Most titles are derived from the first message, which is found itself.
-        if head.title == await self._said_first(head):
+        if state.title == await self._said_first(state):
             return None
         return FoundDocument(
             position=position,
-            text=head.title,
+            text=state.title,
             created_at=instant(standing.created_at),
-            session_id=head.session_id,
-            agent_id=head.agent_id,
+            session_id=state.session_id,
+            agent_id=state.agent_id,
         )
 
-    async def _said_first(self, head: SessionState) -> str | None:
+    async def _said_first(self, state: SessionState) -> str | None:
         """Return the title derived from the first user message of a session or its fork parent."""
-        for part in await SessionRows(self._db).lineage(head.key):
+        for part in await SessionRows(self._db).lineage(state.key):
             asked = {"key": part.key, "first": part.first, "last": part.last}
             for (number,) in await self._db.fetch(SAID_FIRST, asked):
                 segment = Segment(part.key, part.session_id, number, number)
@@ -228,14 +228,14 @@ class SearchTables:
             return [(LOWEST, top)] if top >= LOWEST else []
         spans = []
         sessions = SessionRows(self._db)
-        head = await sessions.head(request.owner, request.session_id)
-        if head is not None:
+        state = await sessions.state(request.owner, request.session_id)
+        if state is not None:
             # A fork includes the messages it inherits, but only its own title.
             spans = [
                 (place_of(part.key, part.first), place_of(part.key, part.last))
-                for part in await sessions.lineage(head.key)
+                for part in await sessions.lineage(state.key)
             ]
-            spans.append((place_of(head.key, 0), place_of(head.key, 0)))
+            spans.append((place_of(state.key, 0), place_of(state.key, 0)))
         for (key,) in await self._db.fetch(
             NAMED, {"owner": request.owner, "name": request.session_id}
         ):

@@ -182,10 +182,10 @@ class AgentProcesses(Background):
 
     async def _clear(self, key: SessionKey, process_record: ProcessRecord) -> bool:
         """End what is left of a process; `False` if its record has changed meanwhile."""
-        head = await self.store.read(Brief(lambda tx: tx.sessions.head_by_key(key)))
-        if head is None:
+        state = await self.store.read(Brief(lambda tx: tx.sessions.state_by_key(key)))
+        if state is None:
             return False
-        await self._process_pool.reap(process_record, head.session_id)
+        await self._process_pool.reap(process_record, state.session_id)
         gone = replace(process_record, state=ProcessState.NOT_STARTED, birth=None, holder=None)
 
         async def write(tx: Tx) -> bool:
@@ -218,14 +218,14 @@ class AgentProcesses(Background):
 
     async def _has_ended(self, key: SessionKey) -> bool:
         try:
-            head = await self.store.read(Brief(lambda tx: tx.sessions.head_by_key(key)))
+            state = await self.store.read(Brief(lambda tx: tx.sessions.state_by_key(key)))
         except HoldfastError as error:
             log.warning("an agent process could not be cleaned up: %s", error.message)
             return False
-        return head is None or head.status not in OPEN or self._is_elsewhere(head)
+        return state is None or state.status not in OPEN or self._is_elsewhere(state)
 
-    def _is_elsewhere(self, head: SessionState) -> bool:
-        return head.holder is not None and head.holder != str(self._machine.holder())
+    def _is_elsewhere(self, state: SessionState) -> bool:
+        return state.holder is not None and state.holder != str(self._machine.holder())
 
 
 class WorkspaceResolver(Struct, frozen=True):

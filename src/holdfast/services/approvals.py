@@ -203,12 +203,13 @@ class Approvals:
             found = await tx.sessions.get_by_key(key)
             if found is None:
                 raise session_not_found()
-            session, head = found
+            session, state = found
             memory = question.memory
             return ApprovalContext(
                 mode=stricter_mode(session.approval, self._rules.loosest),
-                earlier=await tx.approvals.about(head, question.digest, question.call_id),
-                is_remembered=memory is not None and await tx.approvals.is_remembered(head, memory),
+                earlier=await tx.approvals.about(state, question.digest, question.call_id),
+                is_remembered=memory is not None
+                and await tx.approvals.is_remembered(state, memory),
                 is_attended=self._rules.is_attended or self._is_flagged(question),
             )
 
@@ -390,8 +391,8 @@ async def _pay(writer: SessionWriter, approval: Approval) -> None:
     await writer.tx.sessions.patch(writer.state.key, replace(found[0], budget=raised))
 
 
-async def _find(tx: Tx, head: SessionState, approval_id: str) -> Approval:
-    found = await tx.approvals.by_id(head, ApprovalId(approval_id))
+async def _find(tx: Tx, state: SessionState, approval_id: str) -> Approval:
+    found = await tx.approvals.by_id(state, ApprovalId(approval_id))
     if found is None:
         raise NotFound(Code.APPROVAL_NOT_FOUND, "The session has no such approval request.")
     return found
@@ -406,10 +407,10 @@ async def _waiting(tx: Tx, key: SessionKey) -> list[Approval]:
 
 
 async def _head(tx: Tx, key: SessionKey) -> SessionState:
-    head = await tx.sessions.head_by_key(key)
-    if head is None:
+    state = await tx.sessions.state_by_key(key)
+    if state is None:
         raise session_not_found()
-    return head
+    return state
 
 
 class ApprovalRule(Enum):

@@ -43,19 +43,19 @@ class MessageBatch(Struct, frozen=True):
 
 async def read_batches(
     store: Store,
-    head: SessionState,
+    state: SessionState,
     first: int = 1,
     last: int | None = None,
     *,
     most: int = BATCH_ROWS,
 ) -> AsyncGenerator[MessageBatch, None]:
     """Yield the rows of a session in a range of numbers, at most `most` at a time."""
-    end = head.messages if last is None else min(last, head.messages)
+    end = state.messages if last is None else min(last, state.messages)
     endings, ahead = Endings(), first - 1
     previous: bytes | None = None
     while first <= end:
         stretch = MessageRange(first, end, limit=most, size=BATCH_BYTES, previous=previous)
-        rows = await _read(store, head.key, stretch)
+        rows = await _read(store, state.key, stretch)
         previous = rows[-1].chain
         # A user's rows end nothing, and are most of some sessions.
         others = [row for row in rows if row.role is not Role.USER]
@@ -63,9 +63,9 @@ async def read_batches(
         first = rows[-1].sequence + 1
         ahead = max(ahead, first - 1)
         # The end of a turn is written after its texts, so read ahead and retain only the endings.
-        while ahead < head.messages and endings.is_undecided(others):
-            rest = MessageRange(ahead + 1, head.messages, limit=BATCH_ROWS, size=BATCH_BYTES)
-            more = await _read(store, head.key, rest)
+        while ahead < state.messages and endings.is_undecided(others):
+            rest = MessageRange(ahead + 1, state.messages, limit=BATCH_ROWS, size=BATCH_BYTES)
+            more = await _read(store, state.key, rest)
             endings.add(more)
             ahead = more[-1].sequence
         yield MessageBatch(tuple(rows), endings.interrupted(others))
@@ -74,25 +74,25 @@ async def read_batches(
 class Scan:
     """The messages that match a query, in batches; used once."""
 
-    def __init__(self, store: Store, head: SessionState, query: MessageQuery) -> None:
+    def __init__(self, store: Store, state: SessionState, query: MessageQuery) -> None:
         self._store = store
-        self._head = head
+        self._head = state
         self._query = query
         # The number to continue after; set after the last batch.
         self.next_cursor: str | None = None
 
     async def batches(self, at_once: int | None = None) -> AsyncGenerator[MessageBatch, None]:
         """Yield the matching rows, ascending; with `before`, the last ones before it."""
-        query, head = self._query, self._head
-        last = head.messages if query.before is None else min(query.before - 1, head.messages)
+        query, state = self._query, self._head
+        last = state.messages if query.before is None else min(query.before - 1, state.messages)
         # Clamped, because the number may be arbitrarily large.
-        first = min(query.after, head.messages) + 1
+        first = min(query.after, state.messages) + 1
         if query.before is not None:
             first = await self._first_of_last(first, last)
         left, sequence = query.limit, 0
         most = at_once or BATCH_ROWS
         most = most if query.is_choosy else min(query.limit + 1, most)
-        async with aclosing(read_batches(self._store, head, first, last, most=most)) as batches:
+        async with aclosing(read_batches(self._store, state, first, last, most=most)) as batches:
             async for batch in batches:
                 found = batch.rows
                 if query.is_choosy:
@@ -123,10 +123,10 @@ class Scan:
 async def _read(store: Store, key: SessionKey, stretch: MessageRange) -> list[Message]:
     async def read(tx: Tx) -> list[Message]:
         # The current state, because the session may be deleted or a fork detached meanwhile.
-        head = await tx.sessions.head_by_key(key)
-        if head is None:
+        state = await tx.sessions.state_by_key(key)
+        if state is None:
             raise session_not_found()
-        return await rows_of(tx, head, stretch)
+        return await rows_of(tx, state, stretch)
 
     return await store.read(read)
 

@@ -200,8 +200,8 @@ class Calls:
         """Return one call."""
 
         async def read(tx: Tx) -> Call | None:
-            head = await find_session_state(tx, owner, session_id)
-            found = await tx.calls.by_id(head, CallId(call_id))
+            state = await find_session_state(tx, owner, session_id)
+            found = await tx.calls.by_id(state, CallId(call_id))
             return found and (await tx.client_requests.add_deadlines(owner, [found]))[0]
 
         return _found(await self._store.read(read))
@@ -225,12 +225,12 @@ class Calls:
         """Answer a call; `is_new` is false if an equal answer was given before."""
 
         async def read(tx: Tx) -> tuple[SessionKey, ClientRequest]:
-            head = await find_session_state(tx, owner, session_id)
-            call = _found(await tx.calls.by_id(head, CallId(call_id)))
-            request = await tx.client_requests.of(head.key, call.id)
+            state = await find_session_state(tx, owner, session_id)
+            call = _found(await tx.calls.by_id(state, CallId(call_id)))
+            request = await tx.client_requests.of(state.key, call.id)
             if request is None:
                 raise _not_open(call)
-            return head.key, request
+            return state.key, request
 
         key, known = await self._store.read(read)
         # Outside the transaction, because a large result is kept by a write of its own.
@@ -310,8 +310,8 @@ class Calls:
 
         settled = await self._journal.write(owner, session_id, write)
         if request.how is SettlementAction.RETRY:
-            head = await self._store.read(lambda tx: find_session_state(tx, owner, session_id))
-            self._coordinator.wake(head.key, turn=head.turn)
+            state = await self._store.read(lambda tx: find_session_state(tx, owner, session_id))
+            self._coordinator.wake(state.key, turn=state.turn)
         return settled
 
     async def _retried(self, writer: SessionWriter, call: Call) -> CallId:

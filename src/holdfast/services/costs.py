@@ -42,8 +42,8 @@ class Costs:
         """Return the cost of each session; missing sessions are left out."""
 
         async def read(tx: Tx) -> dict[SessionId, CostSum]:
-            found = [await tx.sessions.head(owner, session_id) for session_id in sessions]
-            keys = {head.session_id: head.key for head in found if head is not None}
+            found = [await tx.sessions.state(owner, session_id) for session_id in sessions]
+            keys = {state.session_id: state.key for state in found if state is not None}
             sums = await tx.costs.totals(keys.values())
             return {
                 session_id: replace(sums.get(key, CostSum(key="")), key=session_id)
@@ -97,13 +97,13 @@ def is_simple_budget(session: Session, configured: Budget | None) -> bool:
 
 
 async def turns_left(
-    tx: Tx, session: Session, head: SessionState, configured: Budget | None
+    tx: Tx, session: Session, state: SessionState, configured: Budget | None
 ) -> int:
     """Return how many turns may still use a model; 0 if the budget is spent."""
-    budget = await budget_of(tx, session, head.key, configured)
-    if budget is not None and _is_spent(budget, head.microcents):
+    budget = await budget_of(tx, session, state.key, configured)
+    if budget is not None and _is_spent(budget, state.microcents):
         return 0
-    return max(session.turn_cap - await tx.costs.engaged(head), 0)
+    return max(session.turn_cap - await tx.costs.engaged(state), 0)
 
 
 def _is_spent(budget: Budget, microcents: int) -> bool:

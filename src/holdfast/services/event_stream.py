@@ -49,7 +49,7 @@ from holdfast.services.background_tasks import Background
 from holdfast.services.journal import find_session_state, session_not_found
 
 log = logging.getLogger(__name__)
-TAIL_BYTES: Final = 1 << 20
+BUFFER_BYTES: Final = 1 << 20
 # Limit of one read, because a slow reader holds the returned list for as long as it needs.
 GULP_BYTES: Final = 128 << 10
 PAGE_MOST: Final = 1_000
@@ -76,7 +76,7 @@ class EventBuffer:
     def __init__(
         self,
         store: Store,
-        head: SessionState,
+        state: SessionState,
         after: int,
         *,
         start: Callable[[Coroutine[Any, Any, None]], object],
@@ -90,8 +90,8 @@ class EventBuffer:
         self._store = store
         self._start = start
         self._catch_ups = catch_ups
-        self._key = head.key
-        self._session_id = head.session_id
+        self._key = state.key
+        self._session_id = state.session_id
         self._items: list[Item] = []
         self._ends: list[int] = []
         # Cumulative size up to each item, so that a slice of GULP_BYTES is found by bisection.
@@ -102,9 +102,9 @@ class EventBuffer:
         self._is_reading = False
         self._is_behind = False
         self._failure: HoldfastError | None = None
-        self.base = self.last = after if head.events - after <= BRIEF_MOST else head.events
+        self.base = self.last = after if state.events - after <= BRIEF_MOST else state.events
         # The session state when the newest buffered event was written, or later.
-        self.head = head
+        self.state = state
         self.readers = 0
         # The version of the store up to which the buffer includes what other processes wrote.
         self.version: tuple[int, int] | None = None
@@ -124,7 +124,7 @@ class EventBuffer:
     @property
     def is_current(self) -> bool:
         """Return whether the buffer includes everything that this process has written."""
-        is_whole = self.last == self.head.events and self._failure is None
+        is_whole = self.last == self.state.events and self._failure is None
         return is_whole and not self._is_reading and not self._is_behind
 
     @property
@@ -139,7 +139,7 @@ class EventBuffer:
         notification = tell()
         frames = notification.frames
         if frames and frames[0].sequence == self.last + 1:
-            self.head = notification.head
+            self.state = notification.state
             self.extend(frames)
         return not frames or frames[-1].sequence <= self.last
 
@@ -157,10 +157,10 @@ class EventBuffer:
             while self._is_behind:
                 # Reset before reading, so that a commit in between is not missed.
                 self._is_behind = False
-                items, self.head = await page(self.last, BRIEF_MOST)
+                items, self.state = await page(self.last, BRIEF_MOST)
                 if items:
                     self.extend(items)
-                    self._is_behind |= self.last < self.head.events
+                    self._is_behind |= self.last < self.state.events
         except HoldfastError as error:
             self.fail(error)
         except Exception:
@@ -204,7 +204,7 @@ class EventBuffer:
             before = self._totals[start] - _weight(self._items[start])
             end = bisect_left(self._totals, before + GULP_BYTES, start) + 1
         items = self._items[start:end]
-        return items if isinstance(items[0], Frame) else clipped(items, cursor), self.head
+        return items if isinstance(items[0], Frame) else clipped(items, cursor), self.state
 
     def extend(self, items: Sequence[Item]) -> None:
         """Append the next items and wake the readers."""
@@ -219,7 +219,7 @@ class EventBuffer:
         self._items += items
         self._size += total - before
         self.last = self._ends[-1]
-        if self._size > TAIL_BYTES:
+        if self._size > BUFFER_BYTES:
             self._trim()
         if self._size > GULP_BYTES:
             self._cool()
@@ -227,9 +227,9 @@ class EventBuffer:
             self._announce()
 
     def _trim(self) -> None:
-        """Drop the oldest events beyond TAIL_BYTES; slower readers read them from the log."""
+        """Drop the oldest events beyond BUFFER_BYTES; slower readers read them from the log."""
         dropped = 0
-        while self._size > TAIL_BYTES and dropped < len(self._items) - 1:
+        while self._size > BUFFER_BYTES and dropped < len(self._items) - 1:
             self._size -= _weight(self._items[dropped])
             self.base = self._ends[dropped]
             dropped += 1
@@ -259,48 +259,48 @@ class EventBuffer:
 class StreamReader:
     """One reader's cursor in a buffer, and the session state at its last read."""
 
-    def __init__(self, tail: EventBuffer, cursor: int, head: SessionState) -> None:
-        self._tail = tail
+    def __init__(self, buffer: EventBuffer, cursor: int, state: SessionState) -> None:
+        self._buffer = buffer
         # Small at first, because the latency of the first page matters most.
         self._limit = PAGE_FIRST
         self._was_live = False
         self.cursor = cursor
-        self.head = head
+        self.state = state
 
     def batch(self, words: Any, items: list[Item]) -> bytes | None:
         """Return the bytes that another reader made of exactly these items, if cached."""
-        batch = self._tail.batches.get(words)
+        batch = self._buffer.batches.get(words)
         is_same = batch is not None and batch.last is items[-1] and batch.count == len(items)
         return batch.made if batch is not None and is_same else None
 
     def share(self, words: Any, batch: EventBatch) -> None:
         """Cache the bytes made of the newest items for other readers of this buffer."""
-        self._tail.batches[words] = batch
+        self._buffer.batches[words] = batch
 
     @property
     def is_too_slow(self) -> bool:
         """Return whether a reader that was live has fallen behind the start of the buffer."""
-        return self._was_live and self.cursor < self._tail.base
+        return self._was_live and self.cursor < self._buffer.base
 
     @property
     def is_live(self) -> bool:
         """Return whether the reader has read all buffered events."""
-        return self.cursor >= self._tail.last
+        return self.cursor >= self._buffer.last
 
     @property
     def is_settled(self) -> bool:
         """Return whether the reader has read everything up to a state without open turns."""
-        return self.cursor >= self.head.events and self.head.turn <= self.head.settled
+        return self.cursor >= self.state.events and self.state.turn <= self.state.settled
 
     async def read(self) -> list[Item]:
         """Return the next items, at most 1 MiB, waiting for them; the caller owns the list."""
-        items, head = await self._tail.after(self.cursor, self._limit)
+        items, state = await self._buffer.after(self.cursor, self._limit)
         # The buffer may not have seen events that another process wrote before this reader joined.
-        if head.events >= self.head.events:
-            self.head = head
+        if state.events >= self.state.events:
+            self.state = state
         self.cursor = end_of(items[-1])
         self._limit = min(2 * self._limit, PAGE_MOST)
-        self._was_live = self._was_live or self.cursor >= self._tail.last
+        self._was_live = self._was_live or self.cursor >= self._buffer.last
         return items
 
 
@@ -310,10 +310,10 @@ async def read_page(
     """Return the next page of the log after a cursor without missing numbers, and the state."""
 
     async def read(tx: Tx) -> tuple[list[Item], SessionState]:
-        head = await tx.sessions.head_by_key(key)
-        if head is None:
+        state = await tx.sessions.state_by_key(key)
+        if state is None:
             raise session_not_found()
-        return await tx.events.items(head, after, limit), head
+        return await tx.events.items(state, after, limit), state
 
     return await store.read(Brief(read) if limit <= BRIEF_MOST else read)
 
@@ -350,15 +350,15 @@ class Events(Background):
         super().__init__()
         self._store = store
         self._doorbell = doorbell
-        self._tails: dict[SessionKey, EventBuffer] = {}
+        self._buffers: dict[SessionKey, EventBuffer] = {}
         # Buffers that no reader has entered, the one left last at the end.
         self._kept: OrderedDict[SessionKey, EventBuffer] = OrderedDict()
         self._keys: dict[tuple[Owner, SessionId], SessionKey] = {}
         self._catch_ups = asyncio.Semaphore(CATCH_UPS)
 
     async def __aexit__(self, *error: Any) -> None:
-        for tail in self._tails.values():
-            tail.fail(Unavailable(Code.STORE_CLOSED, "The store is closed."))
+        for buffer in self._buffers.values():
+            buffer.fail(Unavailable(Code.STORE_CLOSED, "The store is closed."))
         await super().__aexit__(*error)
 
     async def list(
@@ -379,13 +379,13 @@ class Events(Background):
         require_names(types or ())
 
         async def read(tx: Tx) -> Page[Event | Gap]:
-            head = await _required(tx, owner, session_id, after)
+            state = await _required(tx, owner, session_id, after)
             if types:
-                found, last = await _matching(tx, head, after, limit=limit, types=types)
+                found, last = await _matching(tx, state, after, limit=limit, types=types)
             else:
-                items = [] if types is not None else await tx.events.items(head, after, limit)
-                found, last = list(map(_shown, items)), end_of(items[-1]) if items else head.events
-            return Page(items=tuple(found), next_cursor=str(last) if last < head.events else None)
+                items = [] if types is not None else await tx.events.items(state, after, limit)
+                found, last = list(map(_shown, items)), end_of(items[-1]) if items else state.events
+            return Page(items=tuple(found), next_cursor=str(last) if last < state.events else None)
 
         return await self._store.read(read)
 
@@ -393,11 +393,11 @@ class Events(Background):
         """Return the number of an event of the session, given its id."""
 
         async def read(tx: Tx) -> int | None:
-            head = await find_session_state(tx, owner, session_id)
-            sequence = sequence_in(event_id, head.session_id) or 0
-            if not 1 <= sequence <= head.events:
+            state = await find_session_state(tx, owner, session_id)
+            sequence = sequence_in(event_id, state.session_id) or 0
+            if not 1 <= sequence <= state.events:
                 return None
-            frame = await tx.events.at(head, sequence)
+            frame = await tx.events.at(state, sequence)
             # A pruned event has no stored id to compare with, but its number is still a valid
             # cursor.
             is_meant = frame is None or frame.event.id == event_id
@@ -420,19 +420,19 @@ class Events(Background):
 
         With `until_settled` it ends when everything is read and no turn runs or waits.
         """
-        tail, state = await self._enter(owner, session_id, after)
-        reader = StreamReader(tail, after, state)
+        buffer, state = await self._enter(owner, session_id, after)
+        reader = StreamReader(buffer, after, state)
         try:
             while not (until_settled and reader.is_settled):
                 for item in await reader.read():
                     yield item.event if isinstance(item, Frame) else item
         finally:
-            self._leave(state.key, tail)
+            self._leave(state.key, buffer)
 
     async def require(self, owner: Owner, session_id: SessionId, *, after: int) -> SessionState:
         """Return the session state, or refuse a cursor at which no reader can begin."""
-        if (tail := self._current(owner, session_id, after)) is not None:
-            return tail.head
+        if (buffer := self._current(owner, session_id, after)) is not None:
+            return buffer.state
         return await self._store.read(Brief(lambda tx: _required(tx, owner, session_id, after)))
 
     @asynccontextmanager
@@ -442,99 +442,99 @@ class Events(Background):
         session_id: SessionId,
         *,
         after: int = 0,
-        head: SessionState | None = None,
+        state: SessionState | None = None,
     ) -> AsyncGenerator[StreamReader, None]:
         """Open a reader at a cursor; the caller decides when to read.
 
-        `head` is the result of a recent `require` for this cursor.
+        `state` is the result of a recent `require` for this cursor.
         """
-        tail, state = await self._enter(owner, session_id, after, head)
+        buffer, current = await self._enter(owner, session_id, after, state)
         try:
-            yield StreamReader(tail, after, state)
+            yield StreamReader(buffer, after, current)
         finally:
-            self._leave(state.key, tail)
+            self._leave(current.key, buffer)
 
     async def _enter(
-        self, owner: Owner, session_id: SessionId, after: int, head: SessionState | None = None
+        self, owner: Owner, session_id: SessionId, after: int, state: SessionState | None = None
     ) -> tuple[EventBuffer, SessionState]:
         """Return the buffer of a session for one more reader, which must leave it."""
-        tail = self._current(owner, session_id, after)
-        if tail is None:
-            tail, head = await self._read_buffer(owner, session_id, after, head)
-        key = tail.head.key
-        if not tail.readers:
+        buffer = self._current(owner, session_id, after)
+        if buffer is None:
+            buffer, state = await self._read_buffer(owner, session_id, after, state)
+        key = buffer.state.key
+        if not buffer.readers:
             self._kept.pop(key, None)
-            self._doorbell.follow(key, tail.notify)
-        tail.readers += 1
-        return tail, head or tail.head
+            self._doorbell.follow(key, buffer.notify)
+        buffer.readers += 1
+        return buffer, state or buffer.state
 
     def _current(self, owner: Owner, session_id: SessionId, after: int) -> EventBuffer | None:
         """Return the buffer of a session if a reader at the cursor needs nothing from the store."""
-        tail = self._tails.get(self._keys.get((owner, session_id), SessionKey(0)))
-        if tail is None or not tail.is_current or not 0 <= after <= tail.last:
+        buffer = self._buffers.get(self._keys.get((owner, session_id), SessionKey(0)))
+        if buffer is None or not buffer.is_current or not 0 <= after <= buffer.last:
             return None
         version = self._store.version_now()
-        return tail if version is not None and version == tail.version else None
+        return buffer if version is not None and version == buffer.version else None
 
     async def _read_buffer(
-        self, owner: Owner, session_id: SessionId, after: int, head: SessionState | None
+        self, owner: Owner, session_id: SessionId, after: int, state: SessionState | None
     ) -> tuple[EventBuffer, SessionState]:
         """Return the buffer of a session and its state, which is read unless it is given."""
         rings, version = self._doorbell.rings, self._store.version_now()
         # Other processes may have removed events, too.
         self._forget(self._keys.get((owner, session_id), SessionKey(0)))
-        is_old = head is not None
-        state, items = (
-            (head, ())
-            if head is not None
+        is_old = state is not None
+        current, items = (
+            (state, ())
+            if state is not None
             else await self._store.read(
-                Brief(lambda tx: _first_page(tx, owner, session_id, after, self._tails))
+                Brief(lambda tx: _first_page(tx, owner, session_id, after, self._buffers))
             )
         )
-        tail = self._tails.get(state.key)
-        if tail is None:
-            tail = self._join(state, after, items)
+        buffer = self._buffers.get(current.key)
+        if buffer is None:
+            buffer = self._join(current, after, items)
             # The session may have been written between the read and the subscription (race).
-            if is_old or tail.last < state.events or self._doorbell.rings != rings:
-                tail.catch_up()
-        if not is_old and tail.last >= state.events:
-            tail.version = version
-        return tail, state
+            if is_old or buffer.last < current.events or self._doorbell.rings != rings:
+                buffer.catch_up()
+        if not is_old and buffer.last >= current.events:
+            buffer.version = version
+        return buffer, current
 
-    def _join(self, head: SessionState, after: int, items: Sequence[Item]) -> EventBuffer:
-        tail = EventBuffer(self._store, head, after, start=self.start, catch_ups=self._catch_ups)
+    def _join(self, state: SessionState, after: int, items: Sequence[Item]) -> EventBuffer:
+        buffer = EventBuffer(self._store, state, after, start=self.start, catch_ups=self._catch_ups)
         if self._is_over:
             raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
-        self._tails[head.key] = tail
-        self._keys[head.owner, head.session_id] = head.key
-        self._doorbell.follow(head.key, tail.notify)
+        self._buffers[state.key] = buffer
+        self._keys[state.owner, state.session_id] = state.key
+        self._doorbell.follow(state.key, buffer.notify)
         if items:
-            tail.extend(items)
-        return tail
+            buffer.extend(items)
+        return buffer
 
-    def _leave(self, key: SessionKey, tail: EventBuffer) -> None:
-        tail.readers -= 1
-        if tail.readers or self._tails.get(key) is not tail:
+    def _leave(self, key: SessionKey, buffer: EventBuffer) -> None:
+        buffer.readers -= 1
+        if buffer.readers or self._buffers.get(key) is not buffer:
             return
         # Kept, because the next reader of a session that is written here usually follows soon.
-        self._kept[key] = tail
-        self._doorbell.follow(key, partial(self._notify_kept, tail))
-        if tail.version is None or not tail.may_be_kept:
+        self._kept[key] = buffer
+        self._doorbell.follow(key, partial(self._notify_kept, buffer))
+        if buffer.version is None or not buffer.may_be_kept:
             self._forget(key)
         elif len(self._kept) > KEPT_MOST:
             self._forget(next(iter(self._kept)))
 
-    def _notify_kept(self, tail: EventBuffer, tell: Callable[[], Notification] | None) -> None:
+    def _notify_kept(self, buffer: EventBuffer, tell: Callable[[], Notification] | None) -> None:
         """Append what a commit wrote to a buffer without readers, which is never worth a read."""
-        if tell is None or not tail.append(tell) or not tail.may_be_kept:
-            self._forget(tail.head.key)
+        if tell is None or not buffer.append(tell) or not buffer.may_be_kept:
+            self._forget(buffer.state.key)
 
     def _forget(self, key: SessionKey) -> None:
         """Drop a buffer without readers."""
-        tail = self._kept.pop(key, None)
-        if tail is not None:
-            del self._tails[key]
-            del self._keys[tail.head.owner, tail.head.session_id]
+        buffer = self._kept.pop(key, None)
+        if buffer is not None:
+            del self._buffers[key]
+            del self._keys[buffer.state.owner, buffer.state.session_id]
             self._doorbell.follow(key, None)
 
     def forget(self) -> None:
@@ -547,28 +547,28 @@ async def _first_page(
     tx: Tx, owner: Owner, session_id: SessionId, after: int, buffered: Container[SessionKey]
 ) -> tuple[SessionState, Sequence[Item]]:
     """Return the session state, and the items that a new buffer begins with."""
-    head = await _required(tx, owner, session_id, after)
-    if head.events - after > BRIEF_MOST or head.key in buffered:
-        return head, ()
-    return head, await tx.events.items(head, after, BRIEF_MOST)
+    state = await _required(tx, owner, session_id, after)
+    if state.events - after > BRIEF_MOST or state.key in buffered:
+        return state, ()
+    return state, await tx.events.items(state, after, BRIEF_MOST)
 
 
 async def _required(tx: Tx, owner: Owner, session_id: SessionId, after: int) -> SessionState:
     """Return the session state for a cursor; a cursor past the end is refused, not ignored."""
-    head = await find_session_state(tx, owner, session_id)
+    state = await find_session_state(tx, owner, session_id)
     if after < 0:
         raise Invalid(Code.INVALID_CURSOR, "A cursor must be the number of an event, or 0.")
-    if after > head.events:
+    if after > state.events:
         raise Conflict(
             Code.CURSOR_AHEAD,
-            f"The session has events up to {head.events}, but the cursor is {after}.",
-            {"head": head.events},
+            f"The session has events up to {state.events}, but the cursor is {after}.",
+            {"head": state.events},
         )
-    return head
+    return state
 
 
 async def _matching(
-    tx: Tx, head: SessionState, after: int, *, limit: int, types: Collection[str]
+    tx: Tx, state: SessionState, after: int, *, limit: int, types: Collection[str]
 ) -> tuple[list[Event | Gap], int]:
     """Return events of the given types, and the last sequence number that was checked.
 
@@ -577,8 +577,8 @@ async def _matching(
     found: list[Event | Gap] = []
     looked_at = size = 0
     # Bounded scan: without a match within LIST_MOST items the caller continues at the cursor.
-    while after < head.events and looked_at < LIST_MOST:
-        for item in await tx.events.items(head, after, LOOK):
+    while after < state.events and looked_at < LIST_MOST:
+        for item in await tx.events.items(state, after, LOOK):
             after = end_of(item)
             looked_at += 1
             if _is_wanted(item, types):

@@ -132,7 +132,7 @@ class JournalTransaction:
 
     async def open_by_key(self, key: SessionKey, *, lease: Lease | None = None) -> SessionWriter:
         """Open a session for an internal write, or for the holder of its lease."""
-        state = await self.tx.sessions.head_by_key(key)
+        state = await self.tx.sessions.state_by_key(key)
         if state is None:
             raise session_not_found()
         if lease is not None:
@@ -490,10 +490,10 @@ async def _read_live(tx: Tx, key: SessionKey) -> LiveSession:
 
 async def find_session_state(tx: Tx, owner: Owner, session_id: SessionId) -> SessionState:
     """Return the state of the owner's session, or raise `NotFound`."""
-    head = await tx.sessions.head(owner, session_id)
-    if head is None:
+    state = await tx.sessions.state(owner, session_id)
+    if state is None:
         raise session_not_found()
-    return head
+    return state
 
 
 def session_not_found() -> NotFound:

@@ -59,12 +59,12 @@ class Leases:
         """
 
         async def acquire(writer: SessionWriter) -> Lease | None:
-            head = writer.state
-            if not has_waiting_turn(head) or (self.is_live(head) and head.holder != self._me):
+            state = writer.state
+            if not has_waiting_turn(state) or (self.is_live(state) and state.holder != self._me):
                 return None
             if await self._waits_elsewhere(writer):
                 return None
-            return await self._take_over(writer) if is_wanted(head.settled + 1) else None
+            return await self._take_over(writer) if is_wanted(state.settled + 1) else None
 
         return await self._journal.write_by_key(key, acquire)
 
@@ -177,8 +177,8 @@ class Leases:
 
         async def leave(entry: JournalTransaction) -> None:
             for key in keys:
-                head = await entry.tx.sessions.head_by_key(key)
-                if head is not None and is_paused(head) and head.holder == self._me:
+                state = await entry.tx.sessions.state_by_key(key)
+                if state is not None and is_paused(state) and state.holder == self._me:
                     (await entry.open_by_key(key)).update(holder=None)
 
         await self._journal.enter(leave)
@@ -194,20 +194,20 @@ class Leases:
         due = EVER if paused else microseconds(self._clock.now())
         heads = await self._store.read(lambda tx: tx.sessions.unsettled(due))
         return [
-            head
-            for head in heads
-            if not self.is_live(head) or (head.holder == self._me and head.key not in held)
+            state
+            for state in heads
+            if not self.is_live(state) or (state.holder == self._me and state.key not in held)
         ]
 
-    def is_live(self, head: SessionState) -> bool:
+    def is_live(self, state: SessionState) -> bool:
         """Return whether a live process holds the session, or has paused its turn."""
-        if head.holder is None:
+        if state.holder is None:
             return False
-        if is_paused(head):
-            is_over = microseconds(self._clock.now()) >= -head.until
+        if is_paused(state):
+            is_over = microseconds(self._clock.now()) >= -state.until
         else:
-            is_over = self._clock.lease_clock_ms() >= head.until
-        return not is_over and not self._is_gone(head.holder)
+            is_over = self._clock.lease_clock_ms() >= state.until
+        return not is_over and not self._is_gone(state.holder)
 
     def _is_gone(self, name: str) -> bool:
         # This process is alive, so the system call is skipped.

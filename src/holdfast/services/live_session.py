@@ -206,13 +206,13 @@ class MessageRange(Struct, frozen=True):
     previous: bytes | None = None
 
 
-async def rows_of(tx: Tx, head: SessionState, wanted: MessageRange) -> list[Message]:
+async def rows_of(tx: Tx, state: SessionState, wanted: MessageRange) -> list[Message]:
     """Return rows of a session, including rows of the sessions it was forked from."""
-    if wanted.first > head.inherited:
-        own = Segment(head.key, head.session_id, wanted.first, wanted.last)
+    if wanted.first > state.inherited:
+        own = Segment(state.key, state.session_id, wanted.first, wanted.last)
         return await _span(tx, own, wanted, wanted.limit)
     found: list[Message] = []
-    lineage = await tx.sessions.lineage(head.key)
+    lineage = await tx.sessions.lineage(state.key)
     for part in reversed(lineage) if wanted.newest else lineage:
         first, last = max(part.first, wanted.first), min(part.last, wanted.last)
         left = wanted.limit - len(found) if wanted.limit != ALL else ALL

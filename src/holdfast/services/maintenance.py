@@ -102,9 +102,9 @@ class Maintenance:
     async def recover(self) -> RecoveryReport:
         """Wake every session with an abandoned or waiting turn; acquiring the lease repairs it."""
         left = await self._leases.reap(self._coordinator.active(), paused=True)
-        for head in left:
-            self._coordinator.wake(head.key)
-        return RecoveryReport(sessions=tuple(head.session_id for head in left))
+        for state in left:
+            self._coordinator.wake(state.key)
+        return RecoveryReport(sessions=tuple(state.session_id for state in left))
 
     async def keep(self, idle: timedelta, retention: Retention = USUAL) -> None:
         """Prune, sweep and scrub periodically, despite errors; never returns."""
@@ -142,7 +142,9 @@ class Maintenance:
         """Close sessions bound to a repository that were idle for this time."""
         before = self._steady.now(idle) - idle
         heads = await self._store.read(lambda tx: tx.sessions.idle(before))
-        return tuple([head.session_id for head in heads if await self._sessions.close_idle(head)])
+        return tuple(
+            [state.session_id for state in heads if await self._sessions.close_idle(state)]
+        )
 
     async def prune(self, keep: timedelta = USUAL.deltas) -> int:
         """Remove the deltas of turns that settled some time ago; return how many.

@@ -25,7 +25,7 @@ class SessionOutputStore:
         async def put(tx: Tx) -> None:
             # The session may be deleted while its tool runs; the turn then fails here, as at any
             # write.
-            if await tx.sessions.head_by_key(self._key) is None:
+            if await tx.sessions.state_by_key(self._key) is None:
                 raise session_not_found()
             await tx.media.keep(self._key, content, mime_type)
 
@@ -53,8 +53,8 @@ class Media:
     ) -> str:
         """Store content for a session and return its handle, to be sent in a message."""
         require_media(content, mime_type)
-        head = await self._store.read(lambda tx: find_session_state(tx, owner, session_id))
-        return await SessionOutputStore(self._store, head.key).keep(content, mime_type=mime_type)
+        state = await self._store.read(lambda tx: find_session_state(tx, owner, session_id))
+        return await SessionOutputStore(self._store, state.key).keep(content, mime_type=mime_type)
 
     async def read(self, owner: Owner, session_id: SessionId, handle: str) -> bytes:
         """Return content that the session holds."""

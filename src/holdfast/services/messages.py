@@ -270,8 +270,8 @@ class Messages:
         """Return one message of the session, inherited ones included."""
 
         async def read(tx: Tx) -> Message | None:
-            head = await find_session_state(tx, owner, session_id)
-            return await find_message(tx, head, MessageId(message_id))
+            state = await find_session_state(tx, owner, session_id)
+            return await find_message(tx, state, MessageId(message_id))
 
         message = await self._store.read(read)
         if message is None:
@@ -301,8 +301,8 @@ class Messages:
 
     async def scan(self, owner: Owner, session_id: SessionId, query: MessageQuery) -> Scan:
         """Find the messages that match, to be read in batches of bounded size."""
-        head = await self._store.read(Brief(lambda tx: find_session_state(tx, owner, session_id)))
-        return Scan(self._store, head, query)
+        state = await self._store.read(Brief(lambda tx: find_session_state(tx, owner, session_id)))
+        return Scan(self._store, state, query)
 
     async def unfinished(self, owner: Owner, session_id: SessionId) -> UnfinishedAnswer | None:
         """Return the text that is being streamed now, under the id its message will have."""
@@ -326,13 +326,13 @@ class Messages:
         """
 
         async def read(tx: Tx) -> tuple[SessionState, MessageExcerpt, UnfinishedAnswer | None]:
-            head = await find_session_state(tx, owner, session_id)
-            number = await number_at(tx, head, after) if isinstance(after, datetime) else after
-            first = await excerpt(tx, head, number, limit)
-            return head, first, await find_unfinished(tx, head)
+            state = await find_session_state(tx, owner, session_id)
+            number = await number_at(tx, state, after) if isinstance(after, datetime) else after
+            first = await excerpt(tx, state, number, limit)
+            return state, first, await find_unfinished(tx, state)
 
-        head, first, unfinished = await self._store.read(read)
-        return excerpts(self._store, head, first, limit), unfinished
+        state, first, unfinished = await self._store.read(read)
+        return excerpts(self._store, state, first, limit), unfinished
 
     async def is_interrupted(self, owner: Owner, session_id: SessionId, row: Message) -> bool:
         """Return whether a message is a text that was cut off."""
@@ -341,18 +341,18 @@ class Messages:
         return any([row.id in batch.interrupted async for batch in scan.batches()])
 
 
-async def find_unfinished(tx: Tx, head: SessionState) -> UnfinishedAnswer | None:
+async def find_unfinished(tx: Tx, state: SessionState) -> UnfinishedAnswer | None:
     """Return the text that is being streamed in a session, if any."""
-    if head.status is not Status.RUNNING:
+    if state.status is not Status.RUNNING:
         return None
-    step = await unfinished_step(tx, head)
+    step = await unfinished_step(tx, state)
     if step is None or not step.text:
         return None
     return UnfinishedAnswer(
         id=step.started.message_id,
-        turn=head.settled + 1,
+        turn=state.settled + 1,
         text=step.text,
-        at=instant(head.updated_at),
+        at=instant(state.updated_at),
     )
 
 
@@ -367,30 +367,30 @@ def _id(wanted: str | None) -> MessageId | None:
 
 
 async def excerpt(
-    tx: Tx, head: SessionState, after: int, limit: int = BATCH_ROWS
+    tx: Tx, state: SessionState, after: int, limit: int = BATCH_ROWS
 ) -> MessageExcerpt:
     """Return the rows after a number, at most `limit` and at most one batch."""
-    first = min(after, head.messages) + 1
-    stretch = MessageRange(first, head.messages, limit=min(limit, BATCH_ROWS), size=BATCH_BYTES)
-    rows = await rows_of(tx, head, stretch)
-    last = rows[-1].sequence if rows else head.messages
+    first = min(after, state.messages) + 1
+    stretch = MessageRange(first, state.messages, limit=min(limit, BATCH_ROWS), size=BATCH_BYTES)
+    rows = await rows_of(tx, state, stretch)
+    last = rows[-1].sequence if rows else state.messages
     called = {part.id for row in rows for part in row.parts if isinstance(part, ToolCall)}
     given = {part.call_id for row in rows for part in row.parts if isinstance(part, ToolResult)}
     return MessageExcerpt(
         rows=tuple(rows),
         calls=tuple(
-            [row for each in sorted(given - called) for row in await _call(tx, head, each, first)]
+            [row for each in sorted(given - called) for row in await _call(tx, state, each, first)]
         ),
         answered=frozenset(
-            [each for each in called - given if await _has_result(tx, head, each, last)]
+            [each for each in called - given if await _has_result(tx, state, each, last)]
         ),
         last=last,
-        is_last=last == head.messages,
+        is_last=last == state.messages,
     )
 
 
 async def excerpts(
-    store: Store, head: SessionState, first: MessageExcerpt, limit: int = BATCH_ROWS
+    store: Store, state: SessionState, first: MessageExcerpt, limit: int = BATCH_ROWS
 ) -> AsyncGenerator[MessageExcerpt, None]:
     """Yield an excerpt and the following ones, up to the end of the session at that time."""
     here = first
@@ -400,25 +400,25 @@ async def excerpts(
         async def read(tx: Tx, after: int = here.last) -> MessageExcerpt:
             # The current state, limited to the rows known then, because a fork may have been
             # detached.
-            now = await tx.sessions.head_by_key(head.key)
+            now = await tx.sessions.state_by_key(state.key)
             if now is None:
                 raise session_not_found()
-            return await excerpt(tx, replace(now, messages=head.messages), after, limit)
+            return await excerpt(tx, replace(now, messages=state.messages), after, limit)
 
         here = await store.read(read)
         yield here
 
 
-async def number_at(tx: Tx, head: SessionState, at: datetime) -> int:
+async def number_at(tx: Tx, state: SessionState, at: datetime) -> int:
     """Return the number of the last row that is not later than an instant; 0 if all are.
 
     Binary search, because times increase with the numbers.
     """
-    low, high = 0, head.messages
+    low, high = 0, state.messages
     # A polling reader is mostly at the end, so the last row is checked first.
     middle = high
     while low < high:
-        (row,) = await rows_of(tx, head, MessageRange(middle, middle))
+        (row,) = await rows_of(tx, state, MessageRange(middle, middle))
         if row.created_at <= at:
             low = middle
         else:
@@ -427,31 +427,31 @@ async def number_at(tx: Tx, head: SessionState, at: datetime) -> int:
     return low
 
 
-async def _call(tx: Tx, head: SessionState, call_id: CallId, before: int) -> list[Message]:
-    known = await tx.calls.by_id(head, call_id)
+async def _call(tx: Tx, state: SessionState, call_id: CallId, before: int) -> list[Message]:
+    known = await tx.calls.by_id(state, call_id)
     if known is not None:
-        rows = await rows_of(tx, head, MessageRange(known.sequence, known.sequence))
+        rows = await rows_of(tx, state, MessageRange(known.sequence, known.sequence))
         return [row for row in rows if _is_call(row, call_id)]
     # Inherited calls have no entry in the fork's call table, so its rows are searched.
     last = before - 1
     while last >= 1:
         stretch = MessageRange(1, last, limit=BATCH_ROWS, newest=True, size=BATCH_BYTES)
-        rows = await rows_of(tx, head, stretch)
+        rows = await rows_of(tx, state, stretch)
         if found := [row for row in rows if _is_call(row, call_id)]:
             return found[-1:]
         last = rows[0].sequence - 1
     return []
 
 
-async def _has_result(tx: Tx, head: SessionState, call_id: CallId, last: int) -> bool:
-    if last == head.messages:
+async def _has_result(tx: Tx, state: SessionState, call_id: CallId, last: int) -> bool:
+    if last == state.messages:
         return False
-    known = await tx.calls.by_id(head, call_id)
+    known = await tx.calls.by_id(state, call_id)
     if known is not None:
-        return known.result_sequence is not None and known.result_sequence <= head.messages
-    while last < head.messages:
-        stretch = MessageRange(last + 1, head.messages, limit=BATCH_ROWS, size=BATCH_BYTES)
-        rows = await rows_of(tx, head, stretch)
+        return known.result_sequence is not None and known.result_sequence <= state.messages
+    while last < state.messages:
+        stretch = MessageRange(last + 1, state.messages, limit=BATCH_ROWS, size=BATCH_BYTES)
+        rows = await rows_of(tx, state, stretch)
         if _is_answered(rows, call_id):
             return True
         last = rows[-1].sequence

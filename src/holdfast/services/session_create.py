@@ -178,8 +178,8 @@ async def fork_session(
     status = Status.IDLE if rows else Status.PENDING
     forked_from = ForkPoint(session_id=parent.session_id, sequence=point)
     child = replace(child, status=status, turn=turn, settled=turn, forked_from=forked_from)
-    head = replace(
-        blank_head(child),
+    state = replace(
+        empty_state(child),
         status=status,
         turn=turn,
         settled=turn,
@@ -189,7 +189,7 @@ async def fork_session(
         # The fork's own rows must be later than inherited ones even if the clock goes back.
         updated_at=max([microseconds(child.created_at), *(row.at for row in rows[-1:])]),
     )
-    return child, head
+    return child, state
 
 
 def twin_of(parent: Session, child_id: SessionId) -> Session:
@@ -215,7 +215,7 @@ def twin_of(parent: Session, child_id: SessionId) -> Session:
     )
 
 
-def blank_head(session: Session) -> SessionState:
+def empty_state(session: Session) -> SessionState:
     """Return the state of a session without any rows or events."""
     return SessionState(
         session_id=session.id,
@@ -227,11 +227,11 @@ def blank_head(session: Session) -> SessionState:
     )
 
 
-def _required(at: int, head: SessionState) -> int:
-    if not 0 <= at <= head.messages:
+def _required(at: int, state: SessionState) -> int:
+    if not 0 <= at <= state.messages:
         raise NotFound(
             Code.MESSAGE_NOT_FOUND,
-            f"The session has messages 1 to {head.messages}; it cannot be forked at {at}.",
+            f"The session has messages 1 to {state.messages}; it cannot be forked at {at}.",
             {"at": at},
         )
     return at
@@ -278,7 +278,7 @@ class SessionCreation:
             chosen = await find_agent(entry.tx, owner, agent)
             session, notices = await self._built(entry, chosen, request, session_id, functions)
             await self.slots.require(entry.tx, chosen)
-            opened, key = await _started(entry, session, blank_head(session), digest, notices)
+            opened, key = await _started(entry, session, empty_state(session), digest, notices)
             await bind_zone(entry, chosen, key)
             return Created(thing=opened, is_new=True)
 
@@ -305,9 +305,9 @@ class SessionCreation:
             parent = self._placed(stored, session_id)
             child, notices = await self._child(entry, parent, request, session_id)
             await self.slots.require(entry.tx, child.agent)
-            child, head = await fork_session(entry.tx, child, writer.state, point)
+            child, state = await fork_session(entry.tx, child, writer.state, point)
             writer.add_event(SessionForked(target=child.id, sequence=point))
-            opened, _ = await _started(entry, child, head, digest, notices)
+            opened, _ = await _started(entry, child, state, digest, notices)
             # Last, so that a refused fork leaves no files.
             if parent is not stored:
                 files = copy or self._folders.copied(owner, parent.id)
@@ -358,9 +358,9 @@ class SessionCreation:
         """Reopen a closed session and return whether it was closed; refused on a failed one."""
         return await reopen(writer, self.slots)
 
-    async def resumption(self, tx: Tx, session: Session, head: SessionState) -> Resumption:
+    async def resumption(self, tx: Tx, session: Session, state: SessionState) -> Resumption:
         """Return the session with the number of turns it has left."""
-        left = await turns_left(tx, session, head, self._rules.budget)
+        left = await turns_left(tx, session, state, self._rules.budget)
         return Resumption(session=session, turns_left=left)
 
     def forget(self, owner: Owner, session_id: SessionId) -> None:
@@ -488,8 +488,8 @@ class SessionCreation:
         )
 
 
-async def _stored(entry: JournalTransaction, head: SessionState) -> Session:
-    found = await entry.tx.sessions.get_by_key(head.key)
+async def _stored(entry: JournalTransaction, state: SessionState) -> Session:
+    found = await entry.tx.sessions.get_by_key(state.key)
     if found is None:
         raise session_not_found()
     return found[0]
@@ -512,11 +512,11 @@ async def _opened_before(
 async def _started(
     entry: JournalTransaction,
     session: Session,
-    head: SessionState,
+    state: SessionState,
     digest: bytes,
     notices: tuple[MessageDraft, ...] = (),
 ) -> tuple[Session, SessionKey]:
-    writer = await entry.start(session, head, digest)
+    writer = await entry.start(session, state, digest)
     model = await entry.tx.models.by_id(session.model_id) if session.model_id else None
     writer.add_event(
         SessionOpened(
@@ -527,14 +527,14 @@ async def _started(
     )
     for notice in notices:
         writer.add_message(notice, 0)
-    state = writer.commit().state
+    stored = writer.commit().state
     opened = replace(
         session,
-        message_count=state.messages,
-        last_event=state.events,
-        updated_at=instant(state.updated_at),
+        message_count=stored.messages,
+        last_event=stored.events,
+        updated_at=instant(stored.updated_at),
     )
-    return opened, state.key
+    return opened, stored.key
 
 
 def _require_cap(wanted: int | None) -> int:

@@ -227,13 +227,13 @@ async def _is_end(writer: SessionWriter, stored: Sequence[Message]) -> bool:
     return all(isinstance(part, ToolResult) and part.call_id in calls for part in parts)
 
 
-async def find_message(tx: Tx, head: SessionState, message_id: MessageId) -> Message | None:
+async def find_message(tx: Tx, state: SessionState, message_id: MessageId) -> Message | None:
     """Return a message by id, also from the sessions this one was forked from."""
-    own = await tx.messages.by_id(head, message_id)
-    if own is not None or not head.inherited:
+    own = await tx.messages.by_id(state, message_id)
+    if own is not None or not state.inherited:
         return own
-    for part in await tx.sessions.lineage(head.key):
-        ancestor = await tx.sessions.head_by_key(part.key)
+    for part in await tx.sessions.lineage(state.key):
+        ancestor = await tx.sessions.state_by_key(part.key)
         found = await tx.messages.by_id(ancestor, message_id) if ancestor else None
         if found is not None and part.first <= found.sequence <= part.last:
             return found
@@ -249,9 +249,9 @@ async def _call_of(writer: SessionWriter, draft: MessageDraft) -> Call | None:
             return None
 
 
-def _require_place(head: SessionState, role: Role, call: Call | None) -> None:
+def _require_place(state: SessionState, role: Role, call: Call | None) -> None:
     """Refuse a row that would conflict with a running turn or with another row."""
-    if role in {Role.ASSISTANT, Role.TOOL_CALL} and head.status is Status.RUNNING:
+    if role in {Role.ASSISTANT, Role.TOOL_CALL} and state.status is Status.RUNNING:
         raise Conflict(
             Code.SESSION_RUNNING, f"A turn is running; record a {role} message when it has ended."
         )
@@ -260,7 +260,7 @@ def _require_place(head: SessionState, role: Role, call: Call | None) -> None:
             Code.ID_REUSED, "The session already has a call with this id; choose another."
         )
     # The calls of an open turn belong to the process that runs it.
-    is_theirs = call is not None and call.turn > head.settled
+    is_theirs = call is not None and call.turn > state.settled
     if role is Role.TOOL_RESULT and (call is None or is_theirs or not is_open(call)):
         raise Conflict(
             Code.CALL_NOT_OPEN,
@@ -355,11 +355,11 @@ async def close(writer: SessionWriter, status: Status, reason: str | None) -> Se
 
 
 async def delete(
-    entry: JournalTransaction, head: SessionState, policy: DeletePolicy
+    entry: JournalTransaction, state: SessionState, policy: DeletePolicy
 ) -> tuple[SessionState, ...]:
     """Delete a session; return the states of all deleted sessions, this one last."""
     sessions = entry.tx.sessions
-    forks = await sessions.forks(head.key)
+    forks = await sessions.forks(state.key)
     if forks and policy is DeletePolicy.REFUSE:
         raise Conflict(
             Code.SESSION_HAS_FORKS,
@@ -374,8 +374,8 @@ async def delete(
             await sessions.detach(fork.key)
         else:
             gone += await delete(entry, fork, policy)
-    await entry.remove(head)
-    return (*gone, head)
+    await entry.remove(state)
+    return (*gone, state)
 
 
 log = logging.getLogger(__name__)
@@ -453,12 +453,12 @@ class Interruptions:
             return writer.state, is_meant, running
 
         # Committed before the task is cancelled, so that cancelling loses nothing.
-        head, is_meant, stopped = await self._journal.write(owner, session_id, end, urgent=True)
+        state, is_meant, stopped = await self._journal.write(owner, session_id, end, urgent=True)
         if is_meant:
-            self._coordinator.interrupt(head.key, epoch=head.epoch)
-        if has_waiting_turn(head):
+            self._coordinator.interrupt(state.key, epoch=state.epoch)
+        if has_waiting_turn(state):
             # The turns waiting behind it were admitted before and must still run.
-            self._coordinator.wake(head.key, turn=head.settled)
+            self._coordinator.wake(state.key, turn=state.settled)
         return stopped
 
 

@@ -93,13 +93,13 @@ class SessionViews:
             found = await tx.sessions.get(owner, session_id)
             if found is None:
                 raise session_not_found()
-            session, head = found
+            session, state = found
             return SessionTranscript(
-                session=session_view(session, head, self._leases),
+                session=session_view(session, state, self._leases),
                 repo=await find_repo(tx, owner, session.repo_id) if session.repo_id else None,
-                chain=head.chain.hex(),
-                excerpts=excerpts(self._store, head, await excerpt(tx, head, 0)),
-                unfinished=await find_unfinished(tx, head),
+                chain=state.chain.hex(),
+                excerpts=excerpts(self._store, state, await excerpt(tx, state, 0)),
+                unfinished=await find_unfinished(tx, state),
             )
 
         return await self._store.read(read)
@@ -134,13 +134,13 @@ class SessionViews:
 
 
 async def _summed(tx: Tx, found: Sequence[Found], leases: Leases) -> tuple[SessionOverview, ...]:
-    sums = await tx.costs.totals([head.key for _, head in found])
+    sums = await tx.costs.totals([state.key for _, state in found])
     return tuple(
         SessionOverview(
-            session=session_view(session, head, leases),
-            spent=replace(sums.get(head.key, CostSum(key="")), key=session.id),
+            session=session_view(session, state, leases),
+            spent=replace(sums.get(state.key, CostSum(key="")), key=session.id),
         )
-        for session, head in found
+        for session, state in found
     )
 
 
@@ -170,11 +170,11 @@ async def _read_sharing(tx: Tx, query: SessionQuery, limit: int) -> list[Found]:
         if found:
             place, offset = (_time(found[-1][0], query.order), str(found[-1][0].id)), 0
         rows = await tx.sessions.page(replace(query, before=place, offset=offset, limit=wanted))
-        for session, head in rows:
+        for session, state in rows:
             # A prompt may be long, and hundreds of sessions may share it.
             digest = hashlib.sha256(encode(session.agent)).digest()
             agent = agents.setdefault(digest, session.agent)
-            found.append((replace(session, agent=agent), head))
+            found.append((replace(session, agent=agent), state))
         if len(rows) < wanted:
             break
     return found
@@ -185,12 +185,14 @@ async def with_abandoned(tx: Tx, query: SessionQuery, leases: Leases) -> Session
     if not query.statuses and not query.status_filters:
         return query
     heads = await tx.sessions.running(query.owner)
-    return replace(query, abandoned=tuple(head.key for head in heads if not leases.is_live(head)))
+    return replace(
+        query, abandoned=tuple(state.key for state in heads if not leases.is_live(state))
+    )
 
 
-def session_view(session: S, head: SessionState, leases: Leases) -> S:
+def session_view(session: S, state: SessionState, leases: Leases) -> S:
     """Return the session as clients see it: running while its lease is live or its turn waits."""
-    is_active = is_paused(head) or leases.is_live(head)
+    is_active = is_paused(state) or leases.is_live(state)
     if session.status is Status.RUNNING and not is_active:
         return replace(session, status=Status.IDLE)
     return session

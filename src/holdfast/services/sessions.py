@@ -173,9 +173,9 @@ class Sessions:
 
         return self._shown(*await self._journal.read_session(owner, session_id))
 
-    def seen(self, head: SessionState) -> SessionState:
+    def seen(self, state: SessionState) -> SessionState:
         """Return a session state as clients see it, given one that was just read."""
-        return session_view(head, head, self._leases)
+        return session_view(state, state, self._leases)
 
     async def list(self, query: SessionQuery, *, cursor: str | None = None) -> Page[Session]:
         """Return the owner's sessions that match, newest first."""
@@ -267,8 +267,8 @@ class Sessions:
             was_closed = await self._openings.reopen(writer)
             return writer.state, was_closed
 
-        head, was_closed = await self._journal.write(owner, session_id, reopen)
-        self._coordinator.wake(head.key, turn=head.turn)
+        state, was_closed = await self._journal.write(owner, session_id, reopen)
+        self._coordinator.wake(state.key, turn=state.turn)
 
         async def look(tx: Tx) -> Resumption:
             session, now = await _found(tx, owner, session_id)
@@ -298,8 +298,8 @@ class Sessions:
             was_open = writer.state.status in OPEN
             return await close(writer, status, reason), was_open
 
-        head, was_open = await self._journal.write(owner, session_id, end, urgent=True)
-        await self._coordinator.dismiss(head.key)
+        state, was_open = await self._journal.write(owner, session_id, end, urgent=True)
+        await self._coordinator.dismiss(state.key)
         session = await self.get(owner, session_id)
         if was_open:
             await self._tell_slot(session, delta=-1, cause=status)
@@ -342,28 +342,28 @@ class Sessions:
 
         async def compose(entry: JournalTransaction) -> tuple[tuple[SessionState, ...], int]:
             before = await entry.tx.sessions.slots()
-            head = await find_session_state(entry.tx, owner, session_id)
-            gone = await delete(entry, head, policy)
+            state = await find_session_state(entry.tx, owner, session_id)
+            gone = await delete(entry, state, policy)
             return gone, await entry.tx.sessions.slots() - before
 
         gone, delta = await self._journal.enter(compose, urgent=True)
-        for head in gone:
-            await self._coordinator.dismiss(head.key, ProcessEnding.DELETED)
-            self._openings.forget(owner, head.session_id)
+        for state in gone:
+            await self._coordinator.dismiss(state.key, ProcessEnding.DELETED)
+            self._openings.forget(owner, state.session_id)
         if delta:
             slots = self._openings.slots
             await slots.tell(self._store, session_id, delta=delta, cause="deleted")
         # Also out of the write-ahead log: deleted data must not be recoverable from the disk.
         await self._store.scrub()
-        return tuple(head.session_id for head in gone)
+        return tuple(state.session_id for state in gone)
 
     async def verify(self, owner: Owner, session_id: SessionId) -> Verification:
         """Check every row of the session against its chain, inherited rows included."""
-        head = await self._store.read(lambda tx: find_session_state(tx, owner, session_id))
-        return await verify_chain(self._store, head)
+        state = await self._store.read(lambda tx: find_session_state(tx, owner, session_id))
+        return await verify_chain(self._store, state)
 
-    def _shown(self, session: Session, head: SessionState) -> Session:
-        return session_view(session, head, self._leases)
+    def _shown(self, session: Session, state: SessionState) -> Session:
+        return session_view(session, state, self._leases)
 
     async def _tell_slot(self, session: Session, *, delta: int, cause: str) -> None:
         await self._openings.slots.tell_of(self._store, session, delta=delta, cause=cause)
@@ -386,19 +386,19 @@ async def _found(tx: Tx, owner: Owner, session_id: SessionId) -> tuple[Session, 
     return found
 
 
-async def verify_chain(store: Store, head: SessionState) -> Verification:
+async def verify_chain(store: Store, state: SessionState) -> Verification:
     """Check every row of a session against its chain, inherited rows included."""
-    chain = head.chain.hex()
+    chain = state.chain.hex()
     count, last = 0, chain
     try:
-        async with aclosing(read_batches(store, head)) as batches:
+        async with aclosing(read_batches(store, state)) as batches:
             async for batch in batches:
                 count, last = count + len(batch.rows), batch.rows[-1].hash
     except NotFound:
         raise
     except HoldfastError as error:
         return Verification(
-            session_id=head.session_id, messages=0, head=chain, faults=(error.message,)
+            session_id=state.session_id, messages=0, head=chain, faults=(error.message,)
         )
     # The chain links rows to each other; only the session state shows that the last one is present.
     faults = (
@@ -406,4 +406,4 @@ async def verify_chain(store: Store, head: SessionState) -> Verification:
         if last == chain
         else (("The last stored message is not the one recorded for the session."),)
     )
-    return Verification(session_id=head.session_id, messages=count, head=chain, faults=faults)
+    return Verification(session_id=state.session_id, messages=count, head=chain, faults=faults)

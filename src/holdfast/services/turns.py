@@ -260,15 +260,15 @@ class Emitter:
 
 def begin(writer: CommitBuilder, *, runner: str | UnsetType = UNSET) -> None:
     """Begin the waiting turn; a no-op for a turn that was interrupted by a crash."""
-    head = writer.state
+    state = writer.state
     # A repaired turn already has its `turn.started` event, and must have exactly one.
-    if head.status is Status.RUNNING:
+    if state.status is Status.RUNNING:
         return
-    at = writer.add_event(TurnStarted(runner=runner), head.settled + 1)
+    at = writer.add_event(TurnStarted(runner=runner), state.settled + 1)
     writer.update(
-        status=transition(head.status, Verb.BEGIN),
+        status=transition(state.status, Verb.BEGIN),
         began=writer.state.events,
-        started_at=head.started_at or at,
+        started_at=state.started_at or at,
         finished_at=None,
     )
 
@@ -343,9 +343,9 @@ async def open_step(writer: SessionWriter) -> OpenStep | None:
     return await unfinished_step(writer.tx, writer.state)
 
 
-async def unfinished_step(tx: Tx, head: SessionState) -> OpenStep | None:
+async def unfinished_step(tx: Tx, state: SessionState) -> OpenStep | None:
     """Return the step that began and did not end since the last turn began."""
-    events = await tx.events.since(head, head.began, _STEP_NAMES)
+    events = await tx.events.since(state, state.began, _STEP_NAMES)
     step: OpenStep | None = None
     for event in events:
         match event.payload:
@@ -394,44 +394,44 @@ class Compactions:
         """Summarize everything before the last answered turn; `False` if there is nothing to do."""
 
         async def read(tx: Tx) -> SessionState:
-            head = await find_session_state(tx, owner, session_id)
-            _require_rest(head)
-            return head
+            state = await find_session_state(tx, owner, session_id)
+            _require_rest(state)
+            return state
 
-        head = await self._store.read(read)
-        turn = await self._inputs.read(self._store, head.key)
+        state = await self._store.read(read)
+        turn = await self._inputs.read(self._store, state.key)
         # Past its cap the session sends no more model requests, so compaction has no use.
         if isinstance(turn, Outcome):
             return False
         # Two concurrent compactions would each count on the whole remaining budget.
-        if head.key in self._busy:
+        if state.key in self._busy:
             raise Conflict(
                 Code.TURN_RUNNING, "The session is being compacted; wait until it is done."
             )
-        self._busy.add(head.key)
+        self._busy.add(state.key)
         try:
-            return await self._compact(head, turn)
+            return await self._compact(state, turn)
         finally:
-            self._busy.discard(head.key)
+            self._busy.discard(state.key)
 
-    async def _compact(self, head: SessionState, turn: TurnInput) -> bool:
+    async def _compact(self, state: SessionState, turn: TurnInput) -> bool:
         drafts = await self._runtimes[type(turn.agent.runtime)].compact(turn)
 
         async def write(writer: SessionWriter) -> None:
             # The summary covers the rows read before, so a turn admitted since must not run or
             # wait.
             await writer.load_turn()
-            if writer.state.messages != head.messages:
+            if writer.state.messages != state.messages:
                 _require_rest(writer.state)
             writer.add(drafts, 0)
 
         if drafts:
-            await self._journal.write_by_key(head.key, write)
+            await self._journal.write_by_key(state.key, write)
         return any(isinstance(draft, Summary) for draft in drafts)
 
 
-def _require_rest(head: SessionState) -> None:
-    if has_waiting_turn(head):
+def _require_rest(state: SessionState) -> None:
+    if has_waiting_turn(state):
         raise Conflict(
             Code.TURN_RUNNING, "A turn is running or waiting; compact when it has ended."
         )

@@ -74,8 +74,8 @@ class ApprovalRows:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def by_id(self, head: SessionState, approval_id: ApprovalId) -> Approval | None:
-        rows = await self._db.fetch(BY_ID, {"session_key": head.key, "id": approval_id})
+    async def by_id(self, state: SessionState, approval_id: ApprovalId) -> Approval | None:
+        rows = await self._db.fetch(BY_ID, {"session_key": state.key, "id": approval_id})
         return _approval(rows[0]) if rows else None
 
     async def page(self, query: WorkQuery) -> list[Approval]:
@@ -94,19 +94,19 @@ class ApprovalRows:
                 return found
             query = replace(query, after=(0, rows[-1][2]))
 
-    async def waiting(self, head: SessionState) -> list[Approval]:
-        rows = await self._db.fetch(WAITING, {"session_key": head.key})
+    async def waiting(self, state: SessionState) -> list[Approval]:
+        rows = await self._db.fetch(WAITING, {"session_key": state.key})
         return [_approval(row) for row in rows]
 
     async def about(
-        self, head: SessionState, digest: str, call_id: CallId | None
+        self, state: SessionState, digest: str, call_id: CallId | None
     ) -> Approval | None:
-        asked = {"session_key": head.key, "digest": digest, "call_id": call_id}
+        asked = {"session_key": state.key, "digest": digest, "call_id": call_id}
         rows = await self._db.fetch(ABOUT, asked)
         return _approval(rows[0]) if rows else None
 
-    async def is_remembered(self, head: SessionState, memory: str) -> bool:
-        asked = {"session_key": head.key, "memory": memory}
+    async def is_remembered(self, state: SessionState, memory: str) -> bool:
+        asked = {"session_key": state.key, "memory": memory}
         return bool(await self._db.fetch(IS_REMEMBERED, asked))
 
 

@@ -99,17 +99,17 @@ class CallRows:
         self._db = database
         self._call = partial(_call_of, checks=database.checks_rows)
 
-    async def by_id(self, head: SessionState, call_id: CallId) -> Call | None:
-        rows = await self._db.fetch(BY_ID, {"session_key": head.key, "id": call_id})
-        return self._call(rows[0], head.session_id) if rows else None
+    async def by_id(self, state: SessionState, call_id: CallId) -> Call | None:
+        rows = await self._db.fetch(BY_ID, {"session_key": state.key, "id": call_id})
+        return self._call(rows[0], state.session_id) if rows else None
 
-    async def of_session(self, head: SessionState) -> list[Call]:
-        rows = await self._db.fetch(OF_SESSION, {"session_key": head.key})
-        return [self._call(row, head.session_id) for row in rows]
+    async def of_session(self, state: SessionState) -> list[Call]:
+        rows = await self._db.fetch(OF_SESSION, {"session_key": state.key})
+        return [self._call(row, state.session_id) for row in rows]
 
-    async def of_turn(self, head: SessionState, turn: int) -> list[Call]:
-        rows = await self._db.fetch(OF_TURN, {"session_key": head.key, "turn": turn})
-        return [self._call(row, head.session_id) for row in rows]
+    async def of_turn(self, state: SessionState, turn: int) -> list[Call]:
+        rows = await self._db.fetch(OF_TURN, {"session_key": state.key, "turn": turn})
+        return [self._call(row, state.session_id) for row in rows]
 
     async def page(self, query: WorkQuery) -> list[Call]:
         conditions, parameters = work_conditions(query)
@@ -120,10 +120,10 @@ class CallRows:
         rows = await self._db.fetch(sql, parameters | {"limit": query.limit})
         return [self._call(row[:-1], row[-1]) for row in rows]
 
-    async def retried(self, head: SessionState, idempotency_key: str) -> Call | None:
-        asked = {"session_key": head.key, "idempotency_key": idempotency_key}
+    async def retried(self, state: SessionState, idempotency_key: str) -> Call | None:
+        asked = {"session_key": state.key, "idempotency_key": idempotency_key}
         rows = await self._db.fetch(RETRIED, asked)
-        return self._call(rows[0], head.session_id) if rows else None
+        return self._call(rows[0], state.session_id) if rows else None
 
 
 def _stored(at: datetime | None) -> int | None:

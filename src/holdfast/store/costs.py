@@ -111,21 +111,21 @@ class CostRows:
         self._db = database
         self._entry = partial(_entry_of, checks=database.checks_rows)
 
-    async def of_turn(self, head: SessionState, turn: int) -> list[CostEntry]:
-        rows = await self._db.fetch(OF_TURN, {"session_key": head.key, "turn": turn})
-        return [self._entry(row, head.session_id) for row in rows]
+    async def of_turn(self, state: SessionState, turn: int) -> list[CostEntry]:
+        rows = await self._db.fetch(OF_TURN, {"session_key": state.key, "turn": turn})
+        return [self._entry(row, state.session_id) for row in rows]
 
-    async def newest(self, head: SessionState) -> CostEntry | None:
-        rows = await self._db.fetch(NEWEST, {"session_key": head.key})
-        return self._entry(rows[0], head.session_id) if rows else None
+    async def newest(self, state: SessionState) -> CostEntry | None:
+        rows = await self._db.fetch(NEWEST, {"session_key": state.key})
+        return self._entry(rows[0], state.session_id) if rows else None
 
-    async def engaged(self, head: SessionState) -> int:
-        rows = await self._db.fetch(ENGAGED, {"session_key": head.key})
+    async def engaged(self, state: SessionState) -> int:
+        rows = await self._db.fetch(ENGAGED, {"session_key": state.key})
         return int(rows[0][0])
 
-    async def of_session(self, head: SessionState) -> list[CostEntry]:
-        rows = await self._db.fetch(OF_SESSION, {"session_key": head.key})
-        return [self._entry(row, head.session_id) for row in rows]
+    async def of_session(self, state: SessionState) -> list[CostEntry]:
+        rows = await self._db.fetch(OF_SESSION, {"session_key": state.key})
+        return [self._entry(row, state.session_id) for row in rows]
 
     async def sums(self, query: CostQuery) -> list[CostSum]:
         key_of = _KEYS[query.group_by]

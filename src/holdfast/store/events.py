@@ -55,19 +55,19 @@ SELECT event, turn, created_at, id, role, sequence, event_checksum
 
 
 async def first_message_after(
-    database: Database, head: SessionState, event: int
+    database: Database, state: SessionState, event: int
 ) -> tuple[int, int, int]:
     """Return the first candidate message after an event, the first verified one, and its event.
 
     The two messages differ if damaged messages lie between them. This is a binary search, because
     an index would cost an extra page write on every append and only readers need it.
     """
-    low, high = head.inherited + 1, head.messages + 1
-    at = head.events + 1
+    low, high = state.inherited + 1, state.messages + 1
+    at = state.events + 1
     # Readers are usually near the end, so probe the last message first.
     middle = high - 1
     while low < high:
-        number, found = await _sound_near(database, head, range(low, high), middle)
+        number, found = await _sound_near(database, state, range(low, high), middle)
         if number is None:
             break
         if found > event:
@@ -79,27 +79,27 @@ async def first_message_after(
 
 
 async def _sound_near(
-    database: Database, head: SessionState, stretch: range, middle: int
+    database: Database, state: SessionState, stretch: range, middle: int
 ) -> tuple[int | None, int]:
     """Return an undamaged message of a range near `middle`, and the number of its event."""
     for number in chain(range(middle, stretch.start - 1, -1), range(middle + 1, stretch.stop)):
-        key = row_key(head.key, number)
+        key = row_key(state.key, number)
         found = await database.fetch(APPENDED, {"first": key, "last": key, "limit": 1})
         if not found:
-            raise corrupt(f"message {number} of session {head.session_id}")
+            raise corrupt(f"message {number} of session {state.session_id}")
         try:
-            return number, message_event_at(found[0], head)
+            return number, message_event_at(found[0], state)
         except Internal as error:
             log.error("%s", error.message)
     return None, 0
 
 
-def message_event_at(row: Row, head: SessionState) -> int:
+def message_event_at(row: Row, state: SessionState) -> int:
     """Return the event number of a message; 0 if the message has no event in this session."""
     event, stored = row[0], row[-1]
     is_stored = event != 0 or stored != 0
     if not isinstance(event, int) or (is_stored and event_checksum(row[:-1]) != stored):
-        raise corrupt(f"event {event} of session {head.session_id}")
+        raise corrupt(f"event {event} of session {state.session_id}")
     return event
 
 
@@ -166,14 +166,14 @@ async def forget(database: Database, key: SessionKey, through: int, limit: int) 
     return removed + len(await database.fetch(REMOVE, rest))
 
 
-async def forgotten_through(database: Database, head: SessionState) -> int:
+async def forgotten_through(database: Database, state: SessionState) -> int:
     """Return the number up to which events may have been deleted; 0 if the log is complete."""
-    rows = await database.fetch(THROUGH, {"session_key": head.key})
+    rows = await database.fetch(THROUGH, {"session_key": state.key})
     if not rows:
         return 0
     through, stored = rows[0]
-    if _watermark_checksum(head.key, through) != stored:
-        raise corrupt(f"what session {head.session_id} has forgotten")
+    if _watermark_checksum(state.key, through) != stored:
+        raise corrupt(f"what session {state.session_id} has forgotten")
     return int(through)
 
 
@@ -280,68 +280,68 @@ class EventRows:
         self._db = database
         self._whole = partial(_whole, checks=database.checks_rows)
 
-    async def after(self, head: SessionState, sequence: int, *, limit: int) -> list[Frame]:
-        asked = _range(head, sequence + 1) | {"limit": limit}
+    async def after(self, state: SessionState, sequence: int, *, limit: int) -> list[Frame]:
+        asked = _range(state, sequence + 1) | {"limit": limit}
         found, is_all = await self._db.fetch_within(
             AFTER, AFTER_SIZES, asked, PAGE_BYTES, take_within(PAGE_BYTES)
         )
         stored = [self._whole(row) for row in found]
-        appended = await self._newest(head, sequence, limit, len(stored)) if is_all else None
+        appended = await self._newest(state, sequence, limit, len(stored)) if is_all else None
         if appended is None:
-            appended = await self._appended(head, sequence, limit, stored)
+            appended = await self._appended(state, sequence, limit, stored)
         # Both lists are sorted, and no event number is in both.
-        rows = _merged(stored, appended, head, after=sequence)[:limit]
+        rows = _merged(stored, appended, state, after=sequence)[:limit]
         if not is_all:
             # Events after the last row read may be preceded by rows that were left out.
             rows = [row for row in rows if row[0] <= stored[-1][0]]
         frames: list[Frame] = []
         size = 0
         for row in rows:
-            frame = _frame(row, head)
+            frame = _frame(row, state)
             size += len(frame.envelope)
             if frames and size > PAGE_BYTES:
                 break
             frames.append(frame)
         return frames
 
-    async def items(self, head: SessionState, after: int, limit: int) -> list[Item]:
+    async def items(self, state: SessionState, after: int, limit: int) -> list[Item]:
         """Return the events after a number; a gap with its reason replaces missing ones."""
-        if head.events <= after:
+        if state.events <= after:
             return []
-        frames = await self.after(head, after, limit=limit)
-        items = _cover(frames, after, head.events)
+        frames = await self.after(state, after, limit=limit)
+        items = _cover(frames, after, state.events)
         last = end_of(items[-1])
         # A page ends early at its size limit, or where all later events were pruned.
-        is_early = last < head.events and len(frames) < limit
-        if is_early and not await self.after(head, last, limit=1):
-            items.append(Gap(from_sequence=last + 1, to_sequence=head.events))
+        is_early = last < state.events and len(frames) < limit
+        if is_early and not await self.after(state, last, limit=1):
+            items.append(Gap(from_sequence=last + 1, to_sequence=state.events))
         for place, item in enumerate(items):
             if isinstance(item, Gap):
-                reason = await self.missing(head, item.from_sequence, item.to_sequence)
+                reason = await self.missing(state, item.from_sequence, item.to_sequence)
                 items[place] = replace(item, reason=reason)
         return items
 
-    async def since(self, head: SessionState, sequence: int, names: Sequence[str]) -> list[Event]:
-        rows = await self._rows(head, sequence - 1, -1)
+    async def since(self, state: SessionState, sequence: int, names: Sequence[str]) -> list[Event]:
+        rows = await self._rows(state, sequence - 1, -1)
         # Check all rows, because damage may have changed a name that the caller asks for.
         for row in rows:
-            _require_sound(row, head)
-        return [_event(row, head) for row in rows if row[3] in names]
+            _require_sound(row, state)
+        return [_event(row, state) for row in rows if row[3] in names]
 
-    async def at(self, head: SessionState, sequence: int) -> Frame | None:
-        place = {"key": row_key(head.key, sequence)}
+    async def at(self, state: SessionState, sequence: int) -> Frame | None:
+        place = {"key": row_key(state.key, sequence)}
         rows = [self._whole(row) for row in await self._db.fetch(AT, place)]
         if not rows:
             rows = [
-                row for row in await self._appended(head, sequence - 1, 1) if row[0] == sequence
+                row for row in await self._appended(state, sequence - 1, 1) if row[0] == sequence
             ]
-        return _frame(rows[0], head) if rows else None
+        return _frame(rows[0], state) if rows else None
 
-    async def damaged(self, head: SessionState) -> list[int]:
+    async def damaged(self, state: SessionState) -> list[int]:
         """Return the numbers of all damaged events."""
-        stored = await self._rows(head, 0, -1)
+        stored = await self._rows(state, 0, -1)
         found = [row[0] for row in stored if not _is_sound(row)]
-        everything = _range(head, head.inherited + 1) | {"limit": -1}
+        everything = _range(state, state.inherited + 1) | {"limit": -1}
         for row in await self._db.fetch(APPENDED, everything):
             # Rows copied into a fork when it was detached have no event in this session.
             if (row[0] != 0 or row[-1] != 0) and event_checksum(row[:-1]) != row[-1]:
@@ -349,14 +349,14 @@ class EventRows:
         # Sort as strings, because a damaged number may have any type.
         return sorted(found, key=str)
 
-    async def missing(self, head: SessionState, first: int, last: int) -> str:
-        if await self._is_inside_step(head, first, last):
+    async def missing(self, state: SessionState, first: int, last: int) -> str:
+        if await self._is_inside_step(state, first, last):
             return PRUNED
-        return RETENTION if last <= await forgotten_through(self._db, head) else MISSING
+        return RETENTION if last <= await forgotten_through(self._db, state) else MISSING
 
-    async def _is_inside_step(self, head: SessionState, first: int, last: int) -> bool:
-        before = await self._db.fetch(STEP_BEFORE, _range(head, 0, first - 1))
-        after = await self._db.fetch(STEP_AFTER, _range(head, last + 1))
+    async def _is_inside_step(self, state: SessionState, first: int, last: int) -> bool:
+        before = await self._db.fetch(STEP_BEFORE, _range(state, 0, first - 1))
+        after = await self._db.fetch(STEP_AFTER, _range(state, last + 1))
         return bool(before and after) and _are_of_one_step(before[0], after[0])
 
     async def prune(self, before: datetime, *, limit: int) -> int:
@@ -371,51 +371,53 @@ class EventRows:
     async def forget(self, key: SessionKey, through: int, *, limit: int) -> int:
         return await forget(self._db, key, through, limit)
 
-    async def _rows(self, head: SessionState, after: int, limit: int) -> list[Row]:
-        parameters = _range(head, after + 1) | {"limit": limit}
+    async def _rows(self, state: SessionState, after: int, limit: int) -> list[Row]:
+        parameters = _range(state, after + 1) | {"limit": limit}
         return [self._whole(row) for row in await self._db.fetch(AFTER, parameters)]
 
     async def _newest(
-        self, head: SessionState, after: int, limit: int, stored: int
+        self, state: SessionState, after: int, limit: int, stored: int
     ) -> list[Row] | None:
         """Return the messages up to the end of the log, or None if a search is required.
 
         Event numbers are dense: a number without a stored event is a message, unless it was pruned.
         """
-        missing = head.events - after - stored
-        first = head.messages - missing + 1
-        is_whole = head.events > after and 0 <= missing <= limit and stored < limit
-        if not is_whole or first <= head.inherited:
+        missing = state.events - after - stored
+        first = state.messages - missing + 1
+        is_whole = state.events > after and 0 <= missing <= limit and stored < limit
+        if not is_whole or first <= state.inherited:
             return None
-        rows = await self._read_message_events(head, first, missing) if missing else []
+        rows = await self._read_message_events(state, first, missing) if missing else []
         # If the first event is too old, the count included pruned events; fall back to the search.
         return rows if not rows or rows[0][0] > after else None
 
     async def _appended(
-        self, head: SessionState, after: int, limit: int, stored: Sequence[Row] = ()
+        self, state: SessionState, after: int, limit: int, stored: Sequence[Row] = ()
     ) -> list[Row]:
         """Return messages as event rows; `stored` holds the other events after the same number."""
-        first, proven, event = await first_message_after(self._db, head, after)
+        first, proven, event = await first_message_after(self._db, state, after)
         # Numbers are dense: if all of them are taken, no damaged message has an event here.
         others = range(after + 1, event)[: max(limit, 0)]
         if first < proven and {row[0] for row in stored}.issuperset(others):
             first = proven
-        return await self._read_message_events(head, first, limit) if first <= head.messages else []
+        return (
+            await self._read_message_events(state, first, limit) if first <= state.messages else []
+        )
 
-    async def _read_message_events(self, head: SessionState, first: int, limit: int) -> list[Row]:
-        rows = await self._db.fetch(APPENDED, _range(head, first) | {"limit": limit})
+    async def _read_message_events(self, state: SessionState, first: int, limit: int) -> list[Row]:
+        rows = await self._db.fetch(APPENDED, _range(state, first) | {"limit": limit})
         # Message numbers are dense: a missing message must not be reported as pruned.
         for number, row in enumerate(rows, start=first):
             if row[5] != number:
-                raise corrupt(f"message {number} of session {head.session_id}")
-        if len(rows) < min(limit, head.messages - first + 1):
-            raise corrupt(f"message {first + len(rows)} of session {head.session_id}")
-        return [_message_event(row, head) for row in rows]
+                raise corrupt(f"message {number} of session {state.session_id}")
+        if len(rows) < min(limit, state.messages - first + 1):
+            raise corrupt(f"message {first + len(rows)} of session {state.session_id}")
+        return [_message_event(row, state) for row in rows]
 
 
-def _range(head: SessionState, first: int, last: int = LAST_NUMBER) -> dict[str, int]:
+def _range(state: SessionState, first: int, last: int = LAST_NUMBER) -> dict[str, int]:
     """Return the first and the last key for a range of numbers of a session."""
-    return {"first": row_key(head.key, first), "last": row_key(head.key, last)}
+    return {"first": row_key(state.key, first), "last": row_key(state.key, last)}
 
 
 def _are_of_one_step(before: Row, after: Row) -> bool:
@@ -436,7 +438,9 @@ def _whole(row: Row, *, checks: bool) -> Row:
     return key & LAST_NUMBER, turn, at, name, payload, stored if checks else _PROVEN
 
 
-def _merged(stored: list[Row], appended: list[Row], head: SessionState, *, after: int) -> list[Row]:
+def _merged(
+    stored: list[Row], appended: list[Row], state: SessionState, *, after: int
+) -> list[Row]:
     """Merge both kinds of events in order; raise for a duplicate or out-of-order number."""
     try:
         rows = sorted(stored + appended, key=itemgetter(0))
@@ -445,14 +449,14 @@ def _merged(stored: list[Row], appended: list[Row], head: SessionState, *, after
         doubled = any(one[0] == next_one[0] for one, next_one in pairwise(rows))
     except TypeError as error:
         # Only damage can give a number that is not an integer.
-        raise corrupt(f"an event of session {head.session_id}") from error
+        raise corrupt(f"an event of session {state.session_id}") from error
     if not in_order or doubled:
-        raise corrupt(f"an event of session {head.session_id}")
+        raise corrupt(f"an event of session {state.session_id}")
     return rows
 
 
-def _message_event(row: Row, head: SessionState) -> Row:
-    message_event_at(row, head)
+def _message_event(row: Row, state: SessionState) -> Row:
+    message_event_at(row, state)
     event, turn, at, message_id, role, sequence, _ = row
     payload_value = MessageAppended(message_id=format_id(message_id), role=role, sequence=sequence)
     payload = encode_payload(payload_value)
@@ -470,32 +474,32 @@ def _is_sound(row: Row) -> bool:
     return isinstance(row[4], bytes) and (row[5] is _PROVEN or event_sum(row[:4], row[4]) == row[5])
 
 
-def _require_sound(row: Row, head: SessionState) -> None:
+def _require_sound(row: Row, state: SessionState) -> None:
     if not _is_sound(row):
-        raise corrupt(f"event {row[0]} of session {head.session_id}")
+        raise corrupt(f"event {row[0]} of session {state.session_id}")
 
 
-def _frame(row: Row, head: SessionState) -> Frame:
+def _frame(row: Row, state: SessionState) -> Frame:
     """Build the envelope around the stored payload without decoding it."""
-    _require_sound(row, head)
+    _require_sound(row, state)
     sequence, turn, at, _, payload, _ = row
-    return Frame(sequence, encode_envelope(head.session_id, sequence, turn, at, payload))
+    return Frame(sequence, encode_envelope(state.session_id, sequence, turn, at, payload))
 
 
-def _event(row: Row, head: SessionState) -> Event:
+def _event(row: Row, state: SessionState) -> Event:
     sequence, turn, at, _, payload, _ = row
     when = instant(at)
     try:
         return Event(
-            id=event_id(head.session_id, sequence, when),
-            session_id=head.session_id,
+            id=event_id(state.session_id, sequence, when),
+            session_id=state.session_id,
             sequence=sequence,
             turn=turn,
             at=when,
             payload=decode_payload(payload),
         )
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise corrupt(f"event {sequence} of session {head.session_id}") from error
+        raise corrupt(f"event {sequence} of session {state.session_id}") from error
 
 
 def _cover(frames: list[Frame], after: int, last: int) -> list[Item]:

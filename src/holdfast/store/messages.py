@@ -131,20 +131,20 @@ class MessageRows:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def by_id(self, head: SessionState, message_id: MessageId) -> Message | None:
+    async def by_id(self, state: SessionState, message_id: MessageId) -> Message | None:
         if not is_uuid(message_id):
             return None
-        asked = {"session_key": head.key, "id": pack_id(message_id)}
+        asked = {"session_key": state.key, "id": pack_id(message_id)}
         try:
             rows = await self._db.fetch(BY_ID, asked)
         except DAMAGE:
-            return await self._found_by_id(head, asked)
+            return await self._found_by_id(state, asked)
         if not rows:
             return None
         *columns, previous = rows[0]
         if previous is None:
-            previous = await self._hash_before(head.key, columns[0])
-        return _read([tuple(columns)], head.session_id, previous, _only(columns[0]))[0]
+            previous = await self._hash_before(state.key, columns[0])
+        return _read([tuple(columns)], state.session_id, previous, _only(columns[0]))[0]
 
     async def span(
         self,
@@ -207,25 +207,25 @@ class MessageRows:
             *await self._fetch_around_damage(key, range(middle, wanted.stop)),
         ]
 
-    async def deeds(self, head: SessionState) -> list[Message]:
+    async def deeds(self, state: SessionState) -> list[Message]:
         asked = {
-            "session_key": head.key,
-            "first": row_key(head.key, head.inherited + 1),
-            "last": row_key(head.key, head.messages),
+            "session_key": state.key,
+            "first": row_key(state.key, state.inherited + 1),
+            "last": row_key(state.key, state.messages),
         }
         found = []
         for *columns, hash_ in await self._db.fetch(DEEDS, asked):
-            previous = hash_ or await self._hash_before(head.key, columns[0])
-            found += _read([tuple(columns)], head.session_id, previous, _only(columns[0]))
+            previous = hash_ or await self._hash_before(state.key, columns[0])
+            found += _read([tuple(columns)], state.session_id, previous, _only(columns[0]))
         return found
 
-    async def _found_by_id(self, head: SessionState, asked: Parameters) -> Message | None:
+    async def _found_by_id(self, state: SessionState, asked: Parameters) -> Message | None:
         """Return a message when a damaged page prevents the normal lookup."""
         numbers = await self._db.fetch(NUMBER_OF, asked)
         if not numbers:
             return None
         (number,) = numbers[0]
-        segment = Segment(key=head.key, session_id=head.session_id, first=number, last=number)
+        segment = Segment(key=state.key, session_id=state.session_id, first=number, last=number)
         return (await self.span(segment, limit=1))[0]
 
     async def _hash_before(self, key: int, sequence: int) -> object:

@@ -42,7 +42,7 @@ class Opening(Struct, frozen=True, kw_only=True):
 
 
 _decoder = msgspec.json.Decoder(Opening)
-HEAD_COLUMNS: Final = 26
+STATE_COLUMNS: Final = 26
 
 
 # In column order, between the session's ids and its fork position.
@@ -72,40 +72,40 @@ _UNTIL: Final = _CHANGING.index("until")
 _NAMES: Final = ("key", *_CHANGING, "checksum")
 
 
-def columns_of(head: SessionState, *, checks: bool) -> dict[str, Any]:
+def columns_of(state: SessionState, *, checks: bool) -> dict[str, Any]:
     """Return the columns of a session state row."""
-    return dict(zip(_NAMES, (head.key, *state_values(head, checks=checks)), strict=True))
+    return dict(zip(_NAMES, (state.key, *state_values(state, checks=checks)), strict=True))
 
 
-def state_values(head: SessionState, *, checks: bool) -> Row:
+def state_values(state: SessionState, *, checks: bool) -> Row:
     """Return the values of the columns that a write may change, and their checksum."""
     values = (
-        head.title,
+        state.title,
         # `_value_` is the value without the call of a property.
-        head.status._value_,
-        head.last_stop._value_ if head.last_stop else None,
-        head.reason,
-        head.turn,
-        head.settled,
-        head.messages,
-        head.events,
-        head.began,
-        head.chain,
-        head.holder,
-        head.until,
-        head.epoch,
-        head.tokens_in,
-        head.tokens_out,
-        head.microcents,
-        head.requests,
-        head.updated_at,
-        head.started_at,
-        head.finished_at,
+        state.status._value_,
+        state.last_stop._value_ if state.last_stop else None,
+        state.reason,
+        state.turn,
+        state.settled,
+        state.messages,
+        state.events,
+        state.began,
+        state.chain,
+        state.holder,
+        state.until,
+        state.epoch,
+        state.tokens_in,
+        state.tokens_out,
+        state.microcents,
+        state.requests,
+        state.updated_at,
+        state.started_at,
+        state.finished_at,
     )
     if not checks:
         return *values, 0
     # The checksum excludes the key, unknown on insert, and `until`, which EXTEND changes alone.
-    names = (head.session_id, head.owner, head.agent_id)
+    names = (state.session_id, state.owner, state.agent_id)
     return *values, _sum(names + values[:_UNTIL] + values[_UNTIL + 1 :])
 
 
@@ -117,7 +117,7 @@ _STATUS: Final = {status.value: status for status in Status}
 _STOP: Final = {stop.value: stop for stop in StopReason}
 
 
-def head_of(row: Row, *, checks: bool) -> SessionState:
+def state_of(row: Row, *, checks: bool) -> SessionState:
     """Return the state of a session; raise for a damaged row."""
     if checks and _sum(row[1:15] + row[16:24]) != row[25]:
         raise corrupt(f"session {row[1]}")
@@ -178,23 +178,23 @@ def _opened(body: bytes) -> Opening:
 
 def session_of(row: Row, *, checks: bool) -> tuple[Session, SessionState]:
     """Return a session and its state from a joined row."""
-    head = head_of(row[:HEAD_COLUMNS], checks=checks)
-    repo_id, forked_id, created_at, body, stored, program, sum_of_it = row[HEAD_COLUMNS:]
-    require_sound(stored, created_at, body, what=f"session {head.session_id}")
+    state = state_of(row[:STATE_COLUMNS], checks=checks)
+    repo_id, forked_id, created_at, body, stored, program, sum_of_it = row[STATE_COLUMNS:]
+    require_sound(stored, created_at, body, what=f"session {state.session_id}")
     try:
         opening = _opened(body)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise corrupt(f"session {head.session_id}") from error
-    parent = ForkPoint(session_id=forked_id, sequence=head.inherited) if forked_id else None
-    session = _joined(head, opening, RepoId(repo_id) if repo_id else None, parent, created_at)
+        raise corrupt(f"session {state.session_id}") from error
+    parent = ForkPoint(session_id=forked_id, sequence=state.inherited) if forked_id else None
+    session = _joined(state, opening, RepoId(repo_id) if repo_id else None, parent, created_at)
     # Ignore a damaged process record: the session stays readable, and `doctor` reports it.
     is_sound = program is not None and checksum(program) == sum_of_it
     process_record = record_of(program, sum_of_it) if is_sound else None
-    return (replace(session, program=process_record) if process_record else session), head
+    return (replace(session, program=process_record) if process_record else session), state
 
 
 def _joined(
-    head: SessionState,
+    state: SessionState,
     opening: Opening,
     repo_id: RepoId | None,
     parent: ForkPoint | None,
@@ -202,24 +202,24 @@ def _joined(
 ) -> Session:
     frozen = {name: getattr(opening, name) for name in Opening.__struct_fields__}
     return Session(
-        id=head.session_id,
-        owner=head.owner,
-        agent_id=head.agent_id,
+        id=state.session_id,
+        owner=state.owner,
+        agent_id=state.agent_id,
         repo_id=repo_id,
-        title=head.title,
-        status=head.status,
-        last_stop=head.last_stop,
-        reason=head.reason,
-        turn=head.turn,
-        settled=head.settled,
+        title=state.title,
+        status=state.status,
+        last_stop=state.last_stop,
+        reason=state.reason,
+        turn=state.turn,
+        settled=state.settled,
         forked_from=parent,
-        usage=Usage(input=head.tokens_in, output=head.tokens_out),
-        microcents=head.microcents,
-        message_count=head.messages,
-        last_event=head.events,
+        usage=Usage(input=state.tokens_in, output=state.tokens_out),
+        microcents=state.microcents,
+        message_count=state.messages,
+        last_event=state.events,
         created_at=instant(created_at),
-        updated_at=instant(head.updated_at),
-        started_at=instant(head.started_at) if head.started_at is not None else None,
-        finished_at=instant(head.finished_at) if head.finished_at is not None else None,
+        updated_at=instant(state.updated_at),
+        started_at=instant(state.started_at) if state.started_at is not None else None,
+        finished_at=instant(state.finished_at) if state.finished_at is not None else None,
         **frozen,
     )

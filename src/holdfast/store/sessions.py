@@ -19,11 +19,11 @@ from holdfast.search.documents import NOTE
 from holdfast.search.index import note_removal
 from holdfast.store.database import Database, Row, locked, row_key, sound
 from holdfast.store.session_rows import (
-    HEAD_COLUMNS,
+    STATE_COLUMNS,
     columns_of,
-    head_of,
     opening_of,
     session_of,
+    state_of,
 )
 from holdfast.store.waits import WaitRows
 
@@ -85,14 +85,14 @@ SELECT o.digest
  WHERE s.owner = :owner
    AND s.id = :id
 """
-HEAD = f"""
+STATE = f"""
 -- The state of a session.
 SELECT {_HEAD}
   FROM sessions s
  WHERE s.owner = :owner
    AND s.id = :id
 """  # noqa: S608 — the columns are a constant of this file
-HEAD_BY_KEY = f"""
+STATE_BY_KEY = f"""
 -- The state of a session of any owner.
 SELECT {_HEAD}
   FROM sessions s
@@ -333,12 +333,12 @@ class SessionRows:
         self._db = database
         self._trusts_indexes = trusts_indexes
         self._waits = WaitRows(database)
-        self._head = partial(head_of, checks=database.checks_rows)
+        self._state = partial(state_of, checks=database.checks_rows)
         self._session = partial(session_of, checks=database.checks_rows)
 
-    async def add(self, session: Session, head: SessionState, digest: bytes) -> SessionState:
+    async def add(self, session: Session, state: SessionState, digest: bytes) -> SessionState:
         parent = session.forked_from
-        row = columns_of(head, checks=self._db.checks_rows) | {
+        row = columns_of(state, checks=self._db.checks_rows) | {
             "id": session.id,
             "owner": session.owner,
             "agent_id": session.agent_id,
@@ -348,26 +348,26 @@ class SessionRows:
             "created_at": microseconds(session.created_at),
         }
         (key,) = (await self._db.fetch(ADD, row))[0]
-        if head.title is not None:
+        if state.title is not None:
             await self._db.execute(NOTE, {"key": key, "first": 0, "last": 0})
         opening = {"session_key": key, "digest": digest, **opening_of(session)}
         await self._db.execute(ADD_OPENING, opening)
-        return msgspec.structs.replace(head, key=key)
+        return msgspec.structs.replace(state, key=key)
 
     async def digest(self, owner: Owner, session_id: SessionId) -> bytes | None:
         rows = await self._db.fetch(DIGEST, {"owner": owner, "id": session_id})
         return rows[0][0] if rows else None
 
-    async def head(self, owner: Owner, session_id: SessionId) -> SessionState | None:
+    async def state(self, owner: Owner, session_id: SessionId) -> SessionState | None:
         # Return early, because not every invalid id can be bound as a parameter.
         if not is_uuid(session_id):
             return None
-        rows = await self._db.fetch(locked(self._db, HEAD), {"owner": owner, "id": session_id})
-        return self._head(rows[0]) if rows else None
+        rows = await self._db.fetch(locked(self._db, STATE), {"owner": owner, "id": session_id})
+        return self._state(rows[0]) if rows else None
 
-    async def head_by_key(self, key: SessionKey) -> SessionState | None:
-        rows = await self._db.fetch(locked(self._db, HEAD_BY_KEY), {"key": key})
-        return self._head(rows[0]) if rows else None
+    async def state_by_key(self, key: SessionKey) -> SessionState | None:
+        rows = await self._db.fetch(locked(self._db, STATE_BY_KEY), {"key": key})
+        return self._state(rows[0]) if rows else None
 
     async def get(self, owner: Owner, session_id: SessionId) -> tuple[Session, SessionState] | None:
         if not is_uuid(session_id):
@@ -387,10 +387,10 @@ class SessionRows:
     ) -> list[tuple[Session, SessionState]]:
         """Add what the paused ones wait for; few are paused at any time."""
         return [
-            (msgspec.structs.replace(session, waiting=await self._waits.of(head.key)), head)
-            if is_paused(head)
-            else (session, head)
-            for session, head in found
+            (msgspec.structs.replace(session, waiting=await self._waits.of(state.key)), state)
+            if is_paused(state)
+            else (session, state)
+            for session, state in found
         ]
 
     async def patch(self, key: SessionKey, session: Session) -> None:
@@ -440,7 +440,7 @@ class SessionRows:
         return _segments(await self._db.fetch(LINEAGE, {"key": key}))
 
     async def forks(self, key: SessionKey) -> list[SessionState]:
-        return [self._head(row) for row in await self._db.fetch(FORKS, {"key": key})]
+        return [self._state(row) for row in await self._db.fetch(FORKS, {"key": key})]
 
     async def extend(self, holder: str, until: int) -> set[SessionKey]:
         rows = await self._db.fetch(EXTEND, {"holder": holder, "until": until})
@@ -448,16 +448,16 @@ class SessionRows:
 
     async def running(self, owner: Owner) -> list[SessionState]:
         """Return the owner's sessions whose turn is stored as running and is not paused."""
-        return list(sound(await self._db.fetch(RUNNING, {"owner": owner}), self._head))
+        return list(sound(await self._db.fetch(RUNNING, {"owner": owner}), self._state))
 
     async def unsettled(self, due: int = EVER) -> list[SessionState]:
         """Return sessions with an open or waiting turn; a paused one if it expires by `due`."""
         # `until` of a paused turn is the negative time at which its question expires.
-        return list(sound(await self._db.fetch(UNSETTLED, {"least": -due}), self._head))
+        return list(sound(await self._db.fetch(UNSETTLED, {"least": -due}), self._state))
 
     async def idle(self, before: datetime) -> list[SessionState]:
         rows = await self._db.fetch(IDLE, {"before": microseconds(before)})
-        return list(sound(rows, self._head))
+        return list(sound(rows, self._state))
 
     async def slots(self) -> int:
         # Serializes openings, because the rows to count are not there yet.
@@ -475,12 +475,12 @@ class SessionRows:
             await self._db.execute(INHERIT_MEDIA, held)
         await self._db.execute(DETACH, {"key": key})
 
-    async def remove(self, head: SessionState, at: datetime) -> None:
+    async def remove(self, state: SessionState, at: datetime) -> None:
         # Delete first: the cascade removes the rows, then the tombstone reserves the id.
-        grave = {"key": head.key, "id": head.session_id, "owner": head.owner}
-        await note_removal(self._db, head)
-        await self._db.execute(REMOVE, {"key": head.key})
-        self._db.touch(head.key)
+        grave = {"key": state.key, "id": state.session_id, "owner": state.owner}
+        await note_removal(self._db, state)
+        await self._db.execute(REMOVE, {"key": state.key})
+        self._db.touch(state.key)
         await self._db.execute(BURY, grave | {"deleted_at": microseconds(at)})
 
     async def is_buried(self, owner: Owner, session_id: SessionId) -> bool:
@@ -496,7 +496,7 @@ def _behind(query: SessionQuery, last: Row) -> SessionQuery:
 def _place(row: Row, order: SessionOrder) -> tuple[int, str]:
     """Return the sort key of a row in a listing."""
     by_creation = order is SessionOrder.CREATED_AT
-    return row[HEAD_COLUMNS + 2] if by_creation else row[_UPDATED_AT], row[1]
+    return row[STATE_COLUMNS + 2] if by_creation else row[_UPDATED_AT], row[1]
 
 
 def _require_order(places: list[tuple[int, str]]) -> None:

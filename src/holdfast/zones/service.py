@@ -76,10 +76,10 @@ class Zones:
         async def look(tx: Tx) -> ActiveZone:
             zone = await active_zone_of(tx, owner, definition_id)
             key = await tx.zones.bound_session(owner, zone)
-            head = await tx.sessions.head_by_key(key) if key is not None else None
+            state = await tx.sessions.state_by_key(key) if key is not None else None
             return ActiveZone(
                 zone=zone,
-                session_id=head.session_id if head else None,
+                session_id=state.session_id if state else None,
                 files=await tx.zones.files(owner, zone),
                 preview=(await summary_of(tx, owner, zone, 0)).preview,
             )
@@ -397,8 +397,8 @@ async def zone_at(tx: Tx, owner: Owner, definition_id: str, archive: int | None)
 
 async def _require_quiet(tx: Tx, owner: Owner, zone: str) -> None:
     key = await tx.zones.bound_session(owner, zone)
-    head = await tx.sessions.head_by_key(key) if key is not None else None
-    if head is not None and head.status is Status.RUNNING:
+    state = await tx.sessions.state_by_key(key) if key is not None else None
+    if state is not None and state.status is Status.RUNNING:
         raise Conflict(
             Code.TURN_RUNNING, "A turn is running in the session of this zone; wait until it ends."
         )

@@ -432,9 +432,9 @@ class ZoneTables:
         """Assign the sessions of one agent to another one; return their number."""
         keys = await self._db.fetch(OF_AGENT, {"owner": owner, "agent_id": before})
         for (key,) in keys:
-            head = await SessionRows(self._db).head_by_key(SessionKey(key))
-            if head is not None:
-                moved = replace(head, agent_id=AgentId(after))
+            state = await SessionRows(self._db).state_by_key(SessionKey(key))
+            if state is not None:
+                moved = replace(state, agent_id=AgentId(after))
                 columns = columns_of(moved, checks=self._db.checks_rows)
                 named = {"key": key, "agent_id": after, "checksum": columns["checksum"]}
                 await self._db.execute(REPOINT, named)

@@ -264,7 +264,7 @@ def _histories(connection: Connection) -> list[str]:
 def missing_events(connection: Connection) -> list[str]:
     """Return unexplained gaps in the event logs; messages are not affected."""
     return _of_each_session(
-        connection, lambda each, head: _list_faults(lambda: _lacking(each, head))
+        connection, lambda each, state: _list_faults(lambda: _lacking(each, state))
     )
 
 
@@ -274,77 +274,81 @@ def _of_each_session(
     found = []
     for (key,) in connection.query(SESSIONS):
         try:
-            head = drive(SessionRows(connection).head_by_key(key))
+            state = drive(SessionRows(connection).state_by_key(key))
         except HoldfastError as error:
             found.append(error.message)
             continue
-        if head is not None:
-            found += look(connection, head)
+        if state is not None:
+            found += look(connection, state)
     return found
 
 
-def _session(connection: Connection, head: SessionState) -> list[str]:
+def _session(connection: Connection, state: SessionState) -> list[str]:
     return [
-        *_list_faults(lambda: _opening(connection, head)),
-        *_list_faults(lambda: _chain(connection, head)),
-        *_list_faults(lambda: _events(connection, head)),
-        *_list_faults(lambda: CallRows(connection).of_session(head)),
-        *_list_faults(lambda: CostRows(connection).of_session(head)),
+        *_list_faults(lambda: _opening(connection, state)),
+        *_list_faults(lambda: _chain(connection, state)),
+        *_list_faults(lambda: _events(connection, state)),
+        *_list_faults(lambda: CallRows(connection).of_session(state)),
+        *_list_faults(lambda: CostRows(connection).of_session(state)),
     ]
 
 
-async def _opening(connection: Connection, head: SessionState) -> list[str]:
+async def _opening(connection: Connection, state: SessionState) -> list[str]:
     """Decode the data frozen at session creation; raises if it is damaged."""
-    await SessionRows(connection).get_by_key(head.key)
+    await SessionRows(connection).get_by_key(state.key)
     return []
 
 
-async def _chain(connection: Connection, head: SessionState) -> list[str]:
+async def _chain(connection: Connection, state: SessionState) -> list[str]:
     """Return faults of a session's own messages that only show against its state row."""
-    own = Segment(head.key, head.session_id, head.inherited + 1, head.messages)
+    own = Segment(state.key, state.session_id, state.inherited + 1, state.messages)
     rows = await MessageRows(connection).span(own, limit=_ALL)
-    if rows and rows[-1].chain != head.chain:
-        return [f"Session {head.session_id} does not end with its last message."]
+    if rows and rows[-1].chain != state.chain:
+        return [f"Session {state.session_id} does not end with its last message."]
     return []
 
 
-async def _events(connection: Connection, head: SessionState) -> list[str]:
+async def _events(connection: Connection, state: SessionState) -> list[str]:
     """Return the damaged events of a session."""
     events = EventRows(connection)
     found = [
-        f"event {number} of session {head.session_id} is damaged."
-        for number in await events.damaged(head)
+        f"event {number} of session {state.session_id} is damaged."
+        for number in await events.damaged(state)
     ]
     if not found:
         # Read in order as well, because only that detects duplicate numbers.
-        await _gaps(events, head)
+        await _gaps(events, state)
     return found
 
 
-async def _lacking(connection: Connection, head: SessionState) -> list[str]:
+async def _lacking(connection: Connection, state: SessionState) -> list[str]:
     """Return the missing events of a session that Holdfast did not delete."""
     events = EventRows(connection)
     # Damage is reported by another check, and the log cannot be read in order past it.
-    if await events.damaged(head):
+    if await events.damaged(state):
         return []
-    lost = [gap for gap in await _gaps(events, head) if await events.missing(head, *gap) == MISSING]
+    lost = [
+        gap for gap in await _gaps(events, state) if await events.missing(state, *gap) == MISSING
+    ]
     if not lost:
         return []
     named = ", ".join(
         f"{first} to {last}" if last > first else f"{first}" for first, last in lost[:_NAMED]
     )
     more = f" and {len(lost) - _NAMED} more ranges" if len(lost) > _NAMED else ""
-    lacking = f"Session {head.session_id} lacks events that Holdfast did not remove: {named}{more}."
+    lacking = (
+        f"Session {state.session_id} lacks events that Holdfast did not remove: {named}{more}."
+    )
     return [f"{lacking} Readers get a gap there; no message is affected."]
 
 
-async def _gaps(events: EventRows, head: SessionState) -> list[tuple[int, int]]:
+async def _gaps(events: EventRows, state: SessionState) -> list[tuple[int, int]]:
     """Read the event log of a session; return the first and last number of each gap."""
     found = []
     last = 0
-    while last < head.events:
-        frames = await events.after(head, last, limit=_PAGE)
-        for number in [frame.sequence for frame in frames] or [head.events + 1]:
+    while last < state.events:
+        frames = await events.after(state, last, limit=_PAGE)
+        for number in [frame.sequence for frame in frames] or [state.events + 1]:
             if number > last + 1:
                 found.append((last + 1, number - 1))
             last = number

@@ -174,7 +174,7 @@ _ANSWERS: Final = {
 }
 # Methods whose results are verifiable; all other methods of an inconsistent table raise.
 _PROVEN: Final = {
-    "sessions": frozenset({"get", "get_by_key", "head", "head_by_key", "lineage"}),
+    "sessions": frozenset({"get", "get_by_key", "state", "state_by_key", "lineage"}),
     "messages": frozenset({"by_id", "span"}),
     "events": frozenset({"after"}),
     "media": frozenset({"read"}),

@@ -176,14 +176,14 @@ def _whole_frames(content: bytes, page: int, salts: Sums) -> tuple[Frame, ...]:
     pending: Frame | None = None
     for number in range(1, (len(content) - HEADER.size) // size + 1):
         start = HEADER.size + (number - 1) * size
-        head = content[start : start + FRAME.size]
+        state = content[start : start + FRAME.size]
         body = content[start + FRAME.size : start + size]
-        frame = Frame(number, int.from_bytes(head[:4]), int.from_bytes(head[4:8]), body)
-        is_ours = _pair(head, 8) == salts
-        summed_on = summed(head[:8] + body, computed)
-        stands = _pair(head, 16)
+        frame = Frame(number, int.from_bytes(state[:4]), int.from_bytes(state[4:8]), body)
+        is_ours = _pair(state, 8) == salts
+        summed_on = summed(state[:8] + body, computed)
+        stands = _pair(state, 16)
         is_chained = summed_on == stands
-        is_whole = is_chained or (is_ours and summed(head[:8] + body, written) == stands)
+        is_whole = is_chained or (is_ours and summed(state[:8] + body, written) == stands)
         # Only the stored checksum of the previous frame was damaged; this frame proves its content.
         if is_chained and pending is not None:
             found[pending.number] = pending
@@ -221,9 +221,9 @@ def _log_of(salts: Sums, frames: Sequence[Frame]) -> bytes:
     sums = summed(start, (0, 0))
     pieces = [start, _SEED.pack(*sums)]
     for frame in frames:
-        head = _SEED.pack(frame.page, frame.ends)
-        sums = summed(head + frame.content, sums)
-        pieces += [head, _SEED.pack(*salts), _SEED.pack(*sums), frame.content]
+        state = _SEED.pack(frame.page, frame.ends)
+        sums = summed(state + frame.content, sums)
+        pieces += [state, _SEED.pack(*salts), _SEED.pack(*sums), frame.content]
     return b"".join(pieces)
 
 
