@@ -250,7 +250,7 @@ async def test_a_reader_that_takes_nothing_is_dropped_and_others_do_not_notice(
     quiet_visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sse, "TICK_SECONDS", 0.01)
-    monkeypatch.setattr(event_stream, "TAIL_BYTES", 2_000)
+    monkeypatch.setattr(event_stream, "BUFFER_BYTES", 2_000)
     session = await quiet_visitor.session()
 
     async with (
