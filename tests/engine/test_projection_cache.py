@@ -4,11 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.domain.messages import CHAIN_START, Message, NoticeCode
+from holdfast.domain.messages import CHAIN_START, Media, Message, NoticeCode, Role
 from holdfast.engine.projection import KEPT_MOST, ProjectionCache, project
 from holdfast.ports.llm import LlmReasoning
 from tests.builders import hash_of
-from tests.engine.builders import assistant, call, notice, result, summary, user
+from tests.engine.builders import a_row, assistant, call, notice, result, summary, user
 
 
 def chained(rows: list[Message]) -> list[Message]:
@@ -68,9 +68,9 @@ def test_a_kept_projection_is_the_one_made_anew(
 
     for rows, turn in life:
         history = chained(rows)
-        assert kept.project(history, turn=turn, window=window) == project(
-            history, turn=turn, window=window
-        )
+        messages, has_media = kept.project(history, turn=turn, window=window)
+        assert messages == project(history, turn=turn, window=window)
+        assert has_media == any(message.media for message in messages)
 
 
 @given(lives())
@@ -83,7 +83,7 @@ def test_rows_that_are_not_on_disk_yet_are_projected_all_the_same(
         # As in a running turn: what it has written itself has no hash here.
         known = next(place for place, row in enumerate(rows) if row.turn == turn) + 1
         history = [*chained(rows[:known]), *(replace(row, chain=b"") for row in rows[known:])]
-        assert kept.project(history, turn=turn) == project(history, turn=turn)
+        assert kept.project(history, turn=turn).messages == project(history, turn=turn)
 
 
 def test_a_kept_projection_knows_the_thoughts_of_its_turn_only() -> None:
@@ -93,7 +93,7 @@ def test_a_kept_projection_knows_the_thoughts_of_its_turn_only() -> None:
     thoughts = {history[3].id: (thought,)}
 
     for _ in range(2):
-        request = kept.project(history, turn=2, thoughts=thoughts)
+        request = kept.project(history, turn=2, thoughts=thoughts).messages
         assert [message.reasoning for message in request] == [(), (), (), (thought,), ()]
     later = chained([*history, user(5, "e", 3)])
     assert "hm" not in repr(kept.project(later, turn=3))
@@ -104,4 +104,20 @@ def test_only_so_many_projections_are_kept() -> None:
 
     for number in range(KEPT_MOST + 10):
         history = chained([assistant(1, f"{number}", 1), user(2, "go on", 2)])
-        assert kept.project(history, turn=2) == project(history, turn=2)
+        assert kept.project(history, turn=2).messages == project(history, turn=2)
+
+
+def test_a_kept_projection_knows_whether_it_has_media() -> None:
+    kept = ProjectionCache()
+    picture = Media(mime_type="image/png", ref="media://sha256-0")
+    refused = notice(5, NoticeCode.MEDIA_REFUSED, 2)
+    rows = [user(1, "a"), assistant(2, "b"), a_row(3, Role.USER, picture, turn=2)]
+    rows += [assistant(4, "c", 2), refused, user(6, "d", 3), assistant(7, "e", 3), user(8, "f", 4)]
+
+    # Each turn as its request is made: the third one follows the refusal.
+    seen = [
+        kept.project(chained(rows[:end]), turn=turn) for turn, end in enumerate((1, 3, 6, 8), 1)
+    ]
+
+    assert [each.has_media for each in seen] == [False, True, False, False]
+    assert [any(each.media for each in one.messages) for one in seen] == [False, True, False, False]

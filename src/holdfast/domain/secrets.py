@@ -303,6 +303,8 @@ class Scrubber:
         A string equal to a word of the format (key, tag or enum value) is not replaced, because the
         record could not be decoded without it.
         """
+        if not self._anchors:
+            return encoded
         # Search as Latin-1 text, because Python searches in str ten times as fast as in bytes.
         view = encoded.decode("latin-1")
         for anchor in self._anchors:

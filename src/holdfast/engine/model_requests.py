@@ -438,7 +438,7 @@ class ModelChain:
                 row: tuple(each for each in said if each.provider == model.provider)
                 for row, said in thoughts.items()
             }
-        messages = self._projections.project(
+        messages, state.shows_media = self._projections.project(
             state.rows,
             turn=state.turn.turn,
             window=state.turn.limits.max_messages,
@@ -446,8 +446,6 @@ class ModelChain:
         )
         if state.remark is not None:
             messages = with_remark(messages, state.remark)
-        # Without a Python call for each message of a long conversation.
-        state.shows_media = any(map(_media, messages))
         if state.shows_media:
             if state.hides_media:
                 messages = describe_media(messages, why=REFUSED)

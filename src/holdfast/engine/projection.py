@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -61,6 +61,12 @@ def project(
 
     A window limits the rows to the newest whole turns, and always includes the current one.
     """
+    return _project(history, turn, window, thoughts).messages
+
+
+def _project(
+    history: Sequence[Message], turn: int, window: int | None, thoughts: Thoughts
+) -> "Projected":
     summary = _newest_summary(history)
     dropped = summary.dropped_through if summary else 0
     rows = project_message([row for row in history if row.sequence > dropped], turn=turn)
@@ -167,6 +173,8 @@ class Conversation:
         self._thoughts = thoughts
         self._results: dict[CallId, ToolResult] = earlier._results if earlier else {}
         self._messages: list[LlmMessage] = earlier._messages.copy() if earlier else []
+        # Whether a message has media: a long conversation is not searched for them each time.
+        self.has_media: bool = earlier is not None and earlier.has_media
         self._speaker: str = earlier._speaker if earlier else "user"
         self._texts: list[str] = earlier._texts.copy() if earlier else []
         self._media: list[LlmMedia] = earlier._media.copy() if earlier else []
@@ -227,6 +235,7 @@ class Conversation:
             role=self._speaker, text=_BETWEEN.join(self._texts), media=tuple(self._media)
         )
         *self._messages, now = describe_media((*self._messages, said), why=REFUSED)
+        self.has_media = False
         if self._media:
             self._texts = [now.text]
             self._media = []
@@ -256,14 +265,14 @@ class Conversation:
             self._media.append(replace(each, at=start + each.at))
         self._texts.append(text)
 
-    def finished(self) -> tuple[LlmMessage, ...]:
+    def finished(self) -> "Projected":
         """Return the messages, the last of which is for the model to answer."""
         if self._texts or self._calls:
             self._close()
         # Some providers treat a final assistant message as the start of the next answer.
         if not self._messages or self._messages[-1].role == "assistant":
             self._messages.append(LlmMessage(role="user", text=GO_ON))
-        return tuple(self._messages)
+        return Projected(tuple(self._messages), self.has_media)
 
     def _close(self) -> None:
         calls = []
@@ -278,9 +287,12 @@ class Conversation:
                 calls=tuple(calls),
             )
         )
+        self.has_media = self.has_media or bool(self._media)
         # Moved up to their calls, because providers accept nothing in between.
         for call in self._calls:
-            self._messages.append(_answer(call, self._results.get(call.id)))
+            answer = _answer(call, self._results.get(call.id))
+            self.has_media = self.has_media or bool(answer.media)
+            self._messages.append(answer)
         self._texts.clear()
         self._media.clear()
         self._reasoning.clear()
@@ -308,6 +320,13 @@ def _answer(call: ToolCall, found: ToolResult | None) -> LlmMessage:
 KEPT_MOST: Final = 256
 
 
+class Projected(NamedTuple):
+    """The messages of a request, and whether any of them has media."""
+
+    messages: tuple[LlmMessage, ...]
+    has_media: bool
+
+
 class ProjectionCache:
     """Same result as `project`; reuses the projection of earlier turns."""
 
@@ -321,17 +340,17 @@ class ProjectionCache:
         turn: int,
         window: int | None = None,
         thoughts: Thoughts = MappingProxyType({}),
-    ) -> tuple[LlmMessage, ...]:
+    ) -> "Projected":
         """Return the messages of a request in that turn."""
         now = _start_of(history, turn, len(history))
         # The row hash is the cache key; a row that is not stored yet has none.
         if window is not None or (now and not history[now - 1].chain):
-            return project(history, turn=turn, window=window, thoughts=thoughts)
+            return _project(history, turn, window, thoughts)
         # A later step of the same turn hits the entry of the first one.
         known = self._kept.get(history[now - 1].chain) if now else None
         settled = known or self._settled(history, turn, now)
         if settled is None:
-            return project(history, turn=turn, thoughts=thoughts)
+            return _project(history, turn, None, thoughts)
         if now:
             self._kept[history[now - 1].chain] = settled
             if len(self._kept) > KEPT_MOST:
