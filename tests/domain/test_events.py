@@ -46,6 +46,7 @@ def test_the_names_are_the_houses_words() -> None:
         "approval.requested",
         "call.settled",
         "message.appended",
+        "message.withdrawn",
         "plan.changed",
         "session.closed",
         "session.compacted",

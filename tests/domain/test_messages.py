@@ -47,7 +47,7 @@ ALLOWED = {
     Role.ASSISTANT: {"text", "reasoning", "media", "output"},
     Role.TOOL_CALL: {"tool_call"},
     Role.TOOL_RESULT: {"tool_result"},
-    Role.SYSTEM: {"text", "plan", "notice", "compaction", "step"},
+    Role.SYSTEM: {"text", "plan", "notice", "compaction", "step", "withdrawn"},
 }
 
 

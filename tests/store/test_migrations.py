@@ -136,6 +136,8 @@ def test_all_tables_are_strict_and_all_of_them_ours(connection: Connection) -> N
         "desks",
         "entities",
         "events",
+        "foreign_records",
+        "foreign_sessions",
         "forgotten",
         "held_turns",
         "marks",
@@ -198,6 +200,8 @@ def test_references_are_declared_where_rows_belong_together(connection: Connecti
             "waits",
             "held_turns",
             "client_requests",
+            "foreign_sessions",
+            "foreign_records",
         )
     }
     assert set(references) == belongs | {

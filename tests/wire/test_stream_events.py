@@ -13,6 +13,7 @@ from holdfast.domain.events import (
     FailureCode,
     Gap,
     MessageAppended,
+    MessageWithdrawn,
     Payload,
     PlanChanged,
     SessionClosed,
@@ -276,6 +277,11 @@ OF_EACH: tuple[tuple[Payload, str, dict[str, Any]], ...] = (
             "approvalId": an_id(4),
             "children": [],
         },
+    ),
+    (
+        MessageWithdrawn(message_id=MessageId("m"), count=2, reason="pop"),
+        "holdfast:message.withdrawn",
+        {"turn": 1, "messageId": "m", "count": 2, "reason": "pop"},
     ),
     (
         TurnContinued(reason=WaitReason.APPROVAL),

@@ -137,7 +137,16 @@ class LoopRuntime(Struct, frozen=True, kw_only=True, tag="loop"):
         _require(is_slug(self.name), "runtime.name", "letters, digits, - and _")
 
 
-Runtime = LlmRuntime | AcpRuntime | LoopRuntime
+class ExternalRuntime(Struct, frozen=True, kw_only=True, tag="external"):
+    """A framework in a program of the user; no process of Holdfast runs its turns."""
+
+    framework: str
+
+    def __post_init__(self) -> None:
+        _require(is_slug(self.framework), "runtime.framework", "letters, digits, - and _")
+
+
+Runtime = LlmRuntime | AcpRuntime | LoopRuntime | ExternalRuntime
 
 
 class AgentOverrides(Struct, frozen=True, kw_only=True):

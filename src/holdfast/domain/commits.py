@@ -24,6 +24,8 @@ from holdfast.domain.drafts import (
     Summary,
     TitleChange,
     ToolsFound,
+    answer_event,
+    question_event,
 )
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.events import (
@@ -40,13 +42,11 @@ from holdfast.domain.events import (
     ToolRequested,
     ToolStarted,
     TurnStarted,
-    answer_event,
     decode_event,
     encode_envelopes,
     encode_payload,
     encode_stored,
     name_of,
-    question_event,
 )
 from holdfast.domain.ids import CallId, MessageId
 from holdfast.domain.messages import (

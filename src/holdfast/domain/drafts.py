@@ -9,10 +9,10 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.approvals import ApprovalAnswer, Question
+from holdfast.domain.approvals import Approval, ApprovalAnswer, Question
 from holdfast.domain.costs import CostEntry, Usage
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.events import Failure, Payload
+from holdfast.domain.events import ApprovalAnswered, ApprovalRequested, Failure, Payload
 from holdfast.domain.ids import CallId, MessageId, ModelId, SessionId
 from holdfast.domain.messages import (
     TEXT_LARGEST,
@@ -199,3 +199,27 @@ def _require_size(draft: MessageDraft) -> None:
         ) from None
     if size > TEXT_LARGEST:
         raise Invalid(Code.MESSAGE_TOO_LARGE, "A message may have at most 1 MiB.")
+
+
+def question_event(question: Question) -> ApprovalRequested:
+    """Return the event that reports a new approval request."""
+    return ApprovalRequested(
+        approval_id=question.id,
+        call_id=question.call_id,
+        tool=question.tool,
+        tool_class=question.tool_class,
+        question=question.question,
+        preview=question.preview,
+        is_for_session=question.memory is not None,
+    )
+
+
+def answer_event(approval: Approval) -> ApprovalAnswered:
+    """Return the event that reports the answer to an approval request."""
+    return ApprovalAnswered(
+        approval_id=approval.id,
+        call_id=approval.question.call_id,
+        decision=approval.state,
+        scope=approval.scope,
+        by=approval.answered_by or "",
+    )

@@ -12,7 +12,7 @@ from typing import Any, Final, get_args
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from holdfast.domain.approvals import Approval, ApprovalScope, Question
+from holdfast.domain.approvals import ApprovalScope
 from holdfast.domain.calls import Settlement
 from holdfast.domain.costs import Usage
 from holdfast.domain.errors import Code, Invalid
@@ -224,6 +224,14 @@ class MessageAppended(Struct, frozen=True, kw_only=True, tag="message.appended")
     sequence: int
 
 
+class MessageWithdrawn(Struct, frozen=True, kw_only=True, tag="message.withdrawn"):
+    """A framework removed messages from its history; the row `message_id` names them."""
+
+    message_id: MessageId
+    count: int
+    reason: str
+
+
 class ToolStarted(Struct, frozen=True, kw_only=True, tag="tool.started"):
     """A tool call started."""
 
@@ -322,6 +330,7 @@ Payload = (
     | StepEnded
     | StepFailed
     | MessageAppended
+    | MessageWithdrawn
     | ToolStarted
     | ToolRequested
     | ToolProgressed
@@ -559,27 +568,3 @@ def require_names(types: Collection[str]) -> None:
             f"There is no such event type; the types are {', '.join(sorted(NAMES))}.",
             {"types": unknown},
         )
-
-
-def question_event(question: Question) -> ApprovalRequested:
-    """Return the event that reports a new approval request."""
-    return ApprovalRequested(
-        approval_id=question.id,
-        call_id=question.call_id,
-        tool=question.tool,
-        tool_class=question.tool_class,
-        question=question.question,
-        preview=question.preview,
-        is_for_session=question.memory is not None,
-    )
-
-
-def answer_event(approval: Approval) -> ApprovalAnswered:
-    """Return the event that reports the answer to an approval request."""
-    return ApprovalAnswered(
-        approval_id=approval.id,
-        call_id=approval.question.call_id,
-        decision=approval.state,
-        scope=approval.scope,
-        by=approval.answered_by or "",
-    )

@@ -67,6 +67,7 @@ class NoticeCode(StrEnum):
     AGENT_COMPACTED = "agent_compacted"
     REPLAY_LEFTOVER = "replay_leftover"
     LATE_RESULT = "late_result"
+    INSTRUCTIONS = "instructions"
     INFORMATION = "information"
 
 
@@ -167,6 +168,13 @@ class Compaction(Struct, frozen=True, kw_only=True, gc=False, tag="compaction"):
     dropped_through: int
 
 
+class Withdrawn(Struct, frozen=True, kw_only=True, gc=False, tag="withdrawn"):
+    """Messages that a framework removed from its history, and why; they stay in the record."""
+
+    message_ids: tuple[MessageId, ...]
+    reason: str
+
+
 class Output(Struct, frozen=True, kw_only=True, gc=False, tag="output"):
     """The value of an answer that matches its agent's output schema; the text is beside it."""
 
@@ -188,8 +196,27 @@ class Step(Struct, frozen=True, kw_only=True, gc=False, tag="step", omit_default
     milliseconds: int = 0
 
 
-Part = Text | Reasoning | Media | Output | ToolCall | ToolResult | Plan | Notice | Compaction | Step
+Part = (
+    Text
+    | Reasoning
+    | Media
+    | Output
+    | ToolCall
+    | ToolResult
+    | Plan
+    | Notice
+    | Compaction
+    | Step
+    | Withdrawn
+)
 _PARTS: Final = get_args(Part)
+
+
+def describe_withdrawal(part: Withdrawn) -> str:
+    """Return a sentence that says what was withdrawn."""
+    count = len(part.message_ids)
+    what = "1 message was" if count == 1 else f"{count:,} messages were"
+    return f"{what} withdrawn from the history ({part.reason})."
 
 
 def require_content(value: Any) -> str | tuple[Part, ...]:
@@ -208,7 +235,7 @@ PARTS_OF: Final[Mapping[Role, tuple[type[Part], ...]]] = {
     Role.ASSISTANT: (Text, Reasoning, Media, Output),
     Role.TOOL_CALL: (ToolCall,),
     Role.TOOL_RESULT: (ToolResult,),
-    Role.SYSTEM: (Text, Plan, Notice, Compaction, Step),
+    Role.SYSTEM: (Text, Plan, Notice, Compaction, Step, Withdrawn),
 }
 _ALONE: Final = frozenset({Role.TOOL_CALL, Role.TOOL_RESULT})
 

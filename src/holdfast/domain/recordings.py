@@ -1,10 +1,18 @@
-"""Recordings: whole turns that were played elsewhere become rows of a session; nothing runs."""
+"""Recordings: whole turns that were played elsewhere become rows of a session; nothing runs.
 
-from collections.abc import Iterable, Mapping, Sequence
+Foreign records are what a framework wrote, byte for byte, in the order written. It reads back its
+own bytes and never our messages, which are made of them for everything else. A removal is a record
+as well, so that no row is changed or deleted.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from functools import partial
+from itertools import chain
 from typing import Final, Literal
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
@@ -14,7 +22,7 @@ from holdfast.domain.costs import CostEntry, CostSum, Usage, price
 from holdfast.domain.drafts import MessageDraft, require_recordable
 from holdfast.domain.errors import Code, Conflict, Invalid
 from holdfast.domain.events import TurnEnded, TurnStarted
-from holdfast.domain.ids import CallId
+from holdfast.domain.ids import CallId, MessageId
 from holdfast.domain.messages import (
     Message,
     ResultStatus,
@@ -313,3 +321,94 @@ class _RecordedTurn:
             last_stop=StopReason.STOP,
             finished_at=at,
         )
+
+
+class Disposition(StrEnum):
+    """How a record relates to the messages of its session and to the framework's own history."""
+
+    # Messages were made of it.
+    MAPPED = "mapped"
+    # It is kept only as it is.
+    RAW = "raw"
+    # Written before the framework saved it itself; dropped when it does.
+    AHEAD = "ahead"
+    # Made by Holdfast, so that the history can be continued.
+    SYNTHETIC = "synthetic"
+
+
+class ForeignRecord(Struct, frozen=True, kw_only=True, gc=False):
+    """One record of a stream; ordinals are dense from 1."""
+
+    ordinal: int
+    key: str
+    kind: str
+    raw: bytes
+    disposition: Disposition
+    message_id: MessageId | None = None
+
+
+# A record of this kind withdraws others: its content is a JSON array of their ordinals.
+WITHDRAWAL = "holdfast:withdrawal"
+
+
+def is_removal(record: ForeignRecord) -> bool:
+    """Return whether a record removes others and is no content itself."""
+    return record.kind == WITHDRAWAL
+
+
+# Overhead of a record in memory, beside its bytes.
+_OF_A_RECORD: Final = 300
+_ordinals: Final = msgspec.json.Decoder(tuple[int, ...]).decode
+
+
+class LiveView:
+    """The records of a stream that are left, in order."""
+
+    def __init__(self, base: "LiveView | None" = None) -> None:
+        """With a `base` it begins as a view of the same records, without a copy of them."""
+        self._base = base
+        self._first: int = base.last if base else 0
+        self._added: dict[int, ForeignRecord] = {}
+        self._ahead: dict[int, ForeignRecord] = {}
+        self._removed: set[int] = set()
+        self.last: int = self._first
+        self.weight = 0
+
+    def apply(self, record: ForeignRecord) -> None:
+        """Include the next record of the stream; one that is included already changes nothing."""
+        if record.ordinal != self.last + 1:
+            return
+        self.last = record.ordinal
+        self.weight += len(record.raw) + _OF_A_RECORD
+        if is_removal(record):
+            for ordinal in _ordinals(record.raw):
+                self._ahead.pop(ordinal, None)
+                if self._added.pop(ordinal, None) is None:
+                    self._removed.add(ordinal)
+            return
+        self._added[record.ordinal] = record
+        if record.disposition is Disposition.AHEAD:
+            self._ahead[record.ordinal] = record
+
+    def __iter__(self) -> Iterator[ForeignRecord]:
+        return chain(self._inherited("_added"), list(self._added.values()))
+
+    def newest(self) -> ForeignRecord | None:
+        """Return the last record."""
+        for records in (self._added, self._base._added if self._base else {}):
+            for record in reversed(list(records.values())):
+                if records is self._added or self._is_inherited(record):
+                    return record
+        return None
+
+    def ahead(self) -> list[ForeignRecord]:
+        """Return the records that were written ahead, and not by the framework yet."""
+        return [*self._inherited("_ahead"), *self._ahead.values()]
+
+    def _inherited(self, name: str) -> Iterator[ForeignRecord]:
+        # A copy, because the base may grow while it is read.
+        records = list(getattr(self._base, name).values()) if self._base else []
+        return filter(self._is_inherited, records)
+
+    def _is_inherited(self, record: ForeignRecord) -> bool:
+        return record.ordinal <= self._first and record.ordinal not in self._removed

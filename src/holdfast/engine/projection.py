@@ -28,6 +28,7 @@ from holdfast.domain.messages import (
     Text,
     ToolCall,
     ToolResult,
+    Withdrawn,
 )
 from holdfast.domain.turns import turns
 from holdfast.engine.attachments import HANDLES, REFUSED, describe_media, media_in, media_of
@@ -67,6 +68,7 @@ def project(
 def _project(
     history: Sequence[Message], turn: int, window: int | None, thoughts: Thoughts
 ) -> "Projected":
+    history = _live(history)
     summary = _newest_summary(history)
     dropped = summary.dropped_through if summary else 0
     rows = project_message([row for row in history if row.sequence > dropped], turn=turn)
@@ -100,6 +102,13 @@ def project_message(rows: Sequence[Message], *, turn: int) -> Sequence[Message]:
         before = group.messages[-1].sequence
     # Asides written during this turn belong to the next one.
     return said if groups and groups[-1].number == turn else [*said, *asides]
+
+
+def _live(history: Sequence[Message]) -> Sequence[Message]:
+    """Return the rows without those that a framework has withdrawn."""
+    parts = [part for row in history if row.role is Role.SYSTEM for part in row.parts]
+    gone = {each for part in parts if isinstance(part, Withdrawn) for each in part.message_ids}
+    return [row for row in history if row.id not in gone] if gone else history
 
 
 def with_remark(messages: tuple[LlmMessage, ...], remark: str) -> tuple[LlmMessage, ...]:
@@ -398,6 +407,6 @@ def _needs_the_rest(rows: Sequence[Message], turn: int) -> bool:
                 calls.add(part.id)
             elif isinstance(part, ToolResult):
                 results.append(part.call_id)
-            elif isinstance(part, Compaction):
+            elif isinstance(part, Compaction | Withdrawn):
                 return True
     return not calls.issuperset(results)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.store.client_requests import ClientRequestRows
     from holdfast.store.costs import CostRows
     from holdfast.store.events import EventRows
+    from holdfast.store.foreign_records import ForeignRows
     from holdfast.store.held_turns import HeldTurnRows
     from holdfast.store.media import MediaRows
     from holdfast.store.messages import MessageRows
@@ -63,6 +64,7 @@ class Tx(Protocol):
     client_requests: "ClientRequestRows"
     costs: "CostRows"
     events: "EventRows"
+    foreign: "ForeignRows"
     held_turns: "HeldTurnRows"
     media: "MediaRows"
     messages: "MessageRows"

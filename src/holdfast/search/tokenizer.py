@@ -17,6 +17,7 @@ from holdfast.domain.messages import (
     Text,
     ToolCall,
     ToolResult,
+    Withdrawn,
 )
 
 # Longer words are truncated and found by their prefix.
@@ -144,6 +145,8 @@ def _pieces(part: Part) -> Iterator[str]:
         case Step():
             yield part.name
             yield from _values(part.result)
+        case Withdrawn():
+            yield part.reason
         case _:
             yield part.summary
 

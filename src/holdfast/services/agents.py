@@ -14,6 +14,7 @@ from holdfast.domain.agents import (
     Agent,
     AgentOverrides,
     AgentStatus,
+    ExternalRuntime,
     LlmRuntime,
     ModelChoice,
     override_agent,
@@ -23,7 +24,7 @@ from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.ids import AgentId, Owner, is_slug, is_uuid, require_uuid, slug_of
 from holdfast.domain.queries import AgentQuery, Page, decode_cursor, encode_cursor, require_limit
 from holdfast.domain.secrets import Scrubber
-from holdfast.domain.sessions import Created, digest_of
+from holdfast.domain.sessions import Created, Session, digest_of
 from holdfast.domain.text import require_text
 from holdfast.domain.tools import (
     CLIENT_TIMEOUT,
@@ -282,6 +283,18 @@ BUILT_IN_FIELDS: Final[Mapping[str, Any]] = {
     ),
     "grant": None,
 }
+
+
+def require_played(session: Session) -> None:
+    """Refuse a message to a session whose turns only a program of the user can run."""
+    runtime = session.agent.runtime
+    if isinstance(runtime, ExternalRuntime):
+        raise Conflict(
+            Code.EXTERNAL_RUNTIME,
+            f"The turns of this session are run by a program that uses {runtime.framework}; "
+            "continue there, or fork the session with another agent.",
+            {"framework": runtime.framework},
+        )
 
 
 async def find_agent(tx: Tx, owner: Owner, ref: str) -> Agent:

@@ -11,7 +11,6 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.domain import events
 from holdfast.domain.approvals import (
     NOTE_LONGEST,
     Approval,
@@ -25,6 +24,7 @@ from holdfast.domain.approvals import (
     stricter_mode,
 )
 from holdfast.domain.commits import CommitBuilder
+from holdfast.domain.drafts import answer_event
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.ids import ApprovalId, Owner, SessionId, SessionKey
 from holdfast.domain.queries import (
@@ -350,7 +350,7 @@ class SessionApprover:
 def close(writer: CommitBuilder, approval: Approval) -> None:
     """Write an answer and its event."""
     writer.add_approval(approval)
-    writer.add_event(events.answer_event(approval))
+    writer.add_event(answer_event(approval))
 
 
 def expire(

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.domain.agents import AcpRuntime
+from holdfast.domain.agents import AcpRuntime, ExternalRuntime
 from holdfast.domain.calls import (
     Call,
     CallState,
@@ -321,10 +321,11 @@ class Calls:
                 Code.TURN_RUNNING, "A turn is running or waiting; retry the call when it has ended."
             )
         found = await writer.tx.sessions.get_by_key(writer.state.key)
-        if found is not None and isinstance(found[0].agent.runtime, AcpRuntime):
+        foreign = AcpRuntime | ExternalRuntime
+        if found is not None and isinstance(found[0].agent.runtime, foreign):
             raise Conflict(
                 Code.CALL_NOT_OPEN,
-                "A call made by an ACP agent cannot be run again by Holdfast; skip it, mark "
+                "A call made by a foreign agent cannot be run again by Holdfast; skip it, mark "
                 "it as done, or ask the agent again.",
                 {"state": call.state},
             )

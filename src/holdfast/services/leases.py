@@ -7,7 +7,7 @@ same transaction.
 from collections.abc import Collection
 from datetime import timedelta
 
-from holdfast.domain.agents import AcpRuntime
+from holdfast.domain.agents import AcpRuntime, Agent, ExternalRuntime, Recovery
 from holdfast.domain.commits import CommitBuilder
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.events import TurnContinued
@@ -107,6 +107,9 @@ class Leases:
         was_running = writer.state.status is Status.RUNNING
         # A turn that waits for a client is taken over only when the client's time is over.
         is_over = is_paused(writer.state)
+        if isinstance((await _agent_of(writer)).runtime, ExternalRuntime):
+            await self._leave_to_framework(writer)
+            return None
         await self._end_pause(writer)
         self._take(writer)
         if was_running:
@@ -131,7 +134,23 @@ class Leases:
         if not is_paused(state) or microseconds(self._clock.now()) >= -state.until:
             return False
         wait = await writer.tx.waits.of(state.key)
-        return wait is not None and wait.reason in ELSEWHERE
+        return wait is None or wait.reason in ELSEWHERE
+
+    async def claim_external(self, writer: SessionWriter) -> Lease:
+        """Take a session whose turns a framework runs, before its first durable call.
+
+        Calls that a dead process had started are decided first; the turn stays open.
+        """
+        state = writer.state
+        if self.is_live(state) and not is_paused(state):
+            raise Conflict(
+                Code.SESSION_BUSY,
+                "Another run makes durable calls in this session; wait until it has ended.",
+            )
+        if state.status is Status.RUNNING:
+            await repair_turn(writer, await self._decide(writer))
+        self._take(writer)
+        return Lease(key=state.key, holder=self._me, epoch=writer.state.epoch)
 
     async def _leave_to_program(
         self, writer: SessionWriter, held: HeldTurn, *, is_over: bool
@@ -149,6 +168,12 @@ class Leases:
             until=None if within is None else self._clock.now() + within,
         )
         await pause_turn(writer, wait)
+
+    async def _leave_to_framework(self, writer: SessionWriter) -> None:
+        """Decide the calls of a run that has died; its turn waits for the framework."""
+        if writer.state.status is Status.RUNNING:
+            await repair_turn(writer, await self._decide(writer))
+        await_framework(writer)
 
     def _take(self, writer: CommitBuilder) -> None:
         until = self._clock.lease_clock_ms() + DURATION_MS
@@ -217,17 +242,32 @@ class Leases:
 
     async def _decide(self, writer: SessionWriter, *, must_end: bool = False) -> Repair:
         """Decide how the turn that a crash has cut off goes on, or ends."""
-        found = await writer.tx.sessions.get_by_key(writer.state.key)
-        if found is None:
-            raise session_not_found()
+        agent = await _agent_of(writer)
         await writer.load_turn()
         calls = tuple(writer.turn_calls())
-        session, _ = found
         step = await open_step(writer)
-        if isinstance(session.agent.runtime, AcpRuntime):
+        if isinstance(agent.runtime, ExternalRuntime):
+            return after_crash(step, calls, Recovery.CONTINUE)
+        if isinstance(agent.runtime, AcpRuntime):
             # Before the turn ends, because the question died with the program that asked it.
             expire(writer, by=NoticeCode.AGENT_RESTARTED)
             return after_restart(step, calls)
         if must_end:
             return cut_short(step, calls, INTERRUPTED)
-        return after_crash(step, calls, session.agent.recovery)
+        return after_crash(step, calls, agent.recovery)
+
+
+def await_framework(writer: CommitBuilder) -> None:
+    """Leave the open turn to the program with the framework; no process takes it over."""
+    if has_waiting_turn(writer.state):
+        # The epoch fences what the process that gives the lease back may still write.
+        writer.update(holder=None, until=-EVER, epoch=writer.state.epoch + 1)
+    else:
+        writer.update(holder=None, until=0)
+
+
+async def _agent_of(writer: SessionWriter) -> Agent:
+    found = await writer.tx.sessions.get_by_key(writer.state.key)
+    if found is None:
+        raise session_not_found()
+    return found[0].agent

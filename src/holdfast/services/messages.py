@@ -29,7 +29,7 @@ from holdfast.domain.sessions import Created, OnBusy, SessionState, Status
 from holdfast.domain.time import instant
 from holdfast.ports.runtime import Coordinator, RunSlot
 from holdfast.ports.store import Brief, Store, Tx
-from holdfast.services.agents import require_input
+from holdfast.services.agents import require_input, require_played
 from holdfast.services.batches import BATCH_BYTES, BATCH_ROWS, PAGE_ROWS, Scan
 from holdfast.services.journal import (
     Journal,
@@ -153,6 +153,8 @@ class Messages:
             # Kept for the next message, unless something was written or queued meanwhile.
             if found and live is not None and is_same_version(live.state, found[1]):
                 live.session = session
+        if session is not None:
+            require_played(session)
         if session is not None and session.agent.extra:
             text = "".join(part.text for part in draft.parts if isinstance(part, Text))
             require_input(session.agent, text)

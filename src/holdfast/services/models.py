@@ -4,11 +4,11 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from holdfast.domain.agents import AcpRuntime, LlmRuntime
+from holdfast.domain.agents import AcpRuntime, ExternalRuntime, LlmRuntime, LoopRuntime
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import ModelId, is_uuid
 from holdfast.domain.models import (
@@ -21,6 +21,9 @@ from holdfast.domain.models import (
 )
 from holdfast.domain.sessions import Created, Session
 from holdfast.ports.store import Store, Tx
+
+# Stands for the provider in the name of a model that a runtime chooses itself.
+_KINDS: Final = {AcpRuntime: "acp", LoopRuntime: "loop", ExternalRuntime: "external"}
 
 
 class ModelCatalogue(Protocol):
@@ -140,8 +143,7 @@ class Models:
         runtime = session.agent.runtime
         if not isinstance(runtime, LlmRuntime):
             # It chooses its model itself; costs without one are recorded under the agent's name.
-            kind = "acp" if isinstance(runtime, AcpRuntime) else "loop"
-            return (model_of(f"{kind}:{session.agent.slug}"),)
+            return (model_of(f"{_KINDS[type(runtime)]}:{session.agent.slug}"),)
         own = [session.model_id] if session.model_id else []
         entries = runtime.models
         # Deduplicated, so that a failed model is not tried again in another position.

@@ -14,6 +14,7 @@ from holdfast.domain.agents import (
     AcpRuntime,
     Agent,
     AgentStatus,
+    ExternalRuntime,
     LlmRuntime,
     LoopRuntime,
     Memory,
@@ -65,6 +66,14 @@ class LoopRuntimeForm(Struct, frozen=True, forbid_unknown_fields=True, tag="loop
     name: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
 
 
+class ExternalRuntimeForm(
+    Struct, frozen=True, forbid_unknown_fields=True, tag="external", kw_only=True
+):
+    """A framework in a program of the user, which runs the turns itself."""
+
+    framework: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
+
+
 class AcpRuntimeForm(Struct, frozen=True, forbid_unknown_fields=True, tag="acp", kw_only=True):
     """An external program that speaks the Agent Client Protocol.
 
@@ -95,7 +104,7 @@ class ToolShape(Struct, frozen=True, kw_only=True):
     approval: Literal["auto", "ask", "deny", "mode"] | None = None
 
 
-RuntimeForm = LlmRuntimeForm | AcpRuntimeForm | LoopRuntimeForm
+RuntimeForm = LlmRuntimeForm | AcpRuntimeForm | LoopRuntimeForm | ExternalRuntimeForm
 ToolObject = Annotated[
     dict[str, Any],
     Meta(
@@ -320,6 +329,8 @@ def _runtime_of(form: RuntimeForm, before: Runtime) -> Runtime:
         return AcpRuntime(**msgspec.structs.asdict(form))
     if isinstance(form, LoopRuntimeForm):
         return LoopRuntime(name=form.name)
+    if isinstance(form, ExternalRuntimeForm):
+        return ExternalRuntime(framework=form.framework)
     own = before if isinstance(before, LlmRuntime) else LlmRuntime()
     return msgspec.structs.replace(own, **msgspec.structs.asdict(form))
 
@@ -331,6 +342,8 @@ def _runtime_form(runtime: Runtime) -> RuntimeForm:
         )
     if isinstance(runtime, LoopRuntime):
         return LoopRuntimeForm(name=runtime.name)
+    if isinstance(runtime, ExternalRuntime):
+        return ExternalRuntimeForm(framework=runtime.framework)
     return AcpRuntimeForm(**msgspec.structs.asdict(runtime))
 
 
@@ -406,6 +419,8 @@ def agent_changes(fields: Mapping[str, Any]) -> dict[str, Any]:
         sent["runtime"] = AcpRuntimeForm(**asdict(runtime))
     if isinstance(runtime, LoopRuntime):
         sent["runtime"] = LoopRuntimeForm(name=runtime.name)
+    if isinstance(runtime, ExternalRuntime):
+        sent["runtime"] = ExternalRuntimeForm(framework=runtime.framework)
     if isinstance(runtime, LlmRuntime):
         if any(each.max_attempts not in _DEFAULT_ATTEMPTS for each in runtime.models):
             raise _local_field("fallback_chain.max_attempts")
@@ -479,6 +494,8 @@ def _agent_runtime_of(form: AgentForm) -> Runtime:
         return AcpRuntime(**asdict(form.runtime))
     if isinstance(form.runtime, LoopRuntimeForm):
         return LoopRuntime(name=form.runtime.name)
+    if isinstance(form.runtime, ExternalRuntimeForm):
+        return ExternalRuntime(framework=form.runtime.framework)
     first = () if form.default_model_id is None else (form.default_model_id,)
     ids = (*first, *form.fallback_model_ids)
     sent = form.max_attempts
@@ -496,16 +513,19 @@ def _agent_runtime_of(form: AgentForm) -> Runtime:
     )
 
 
+RuntimeKind = Literal["llm", "acp", "loop", "external"]
+
+
 class SessionAgentForm(Struct, frozen=True, kw_only=True):
     """The agent of a session, as it was when the session was opened."""
 
     slug: Annotated[str, Meta(description="The agent's slug.")]
     name: Annotated[str, Meta(description="The agent's display name.")]
     runtime: Annotated[
-        Literal["llm", "acp", "loop"],
+        RuntimeKind,
         Meta(
             description="llm for Holdfast's own loop, acp for an external program, loop for a "
-            "Python function."
+            "Python function, external for a framework."
         ),
     ]
     model_ids: Annotated[tuple[Uuid, ...], Meta(description="The models, in order of preference.")]
@@ -515,10 +535,11 @@ class SessionAgentForm(Struct, frozen=True, kw_only=True):
     ) = UNSET
 
 
-_KINDS: Final[Mapping[type[Runtime], Literal["llm", "acp", "loop"]]] = {
+_KINDS: Final[Mapping[type[Runtime], RuntimeKind]] = {
     LlmRuntime: "llm",
     AcpRuntime: "acp",
     LoopRuntime: "loop",
+    ExternalRuntime: "external",
 }
 
 
@@ -538,5 +559,7 @@ def shown_runtime(shown: SessionAgentForm, chain: tuple[ModelChoice, ...]) -> Ru
     """Return the runtime of a session's agent, as far as its form says."""
     if shown.runtime == "loop":
         return LoopRuntime(name=shown.slug)
+    if shown.runtime == "external":
+        return ExternalRuntime(framework=shown.slug)
     # The command is not in the form; only the kind of runtime is.
     return LlmRuntime(models=chain) if shown.runtime == "llm" else AcpRuntime(command="-")

@@ -306,6 +306,7 @@ TABLE: Final[Mapping[type[Payload], Translate]] = {
     TurnEnded: _turn_ended,
     TurnStarted: _turn_started,
     # Listed one by one, so that a new event type must be added to this table explicitly.
+    events.MessageWithdrawn: _own_name_and_turn,
     events.SessionCompacted: _own_name,
     events.SessionExported: _own_name,
     events.SessionForked: _own_name,

@@ -289,6 +289,7 @@ TABLE: Final[Mapping[type[Payload], Translation]] = {
     events.StepEnded: _step_ended,
     events.StepFailed: _stored_event,
     events.MessageAppended: _stored_event,
+    events.MessageWithdrawn: _stored_event,
     events.ToolStarted: _tool_started,
     events.ToolProgressed: _stored_event,
     events.ToolRequested: _stored_event,

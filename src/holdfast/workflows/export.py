@@ -24,6 +24,8 @@ from holdfast.domain.messages import (
     Text,
     ToolCall,
     ToolResult,
+    Withdrawn,
+    describe_withdrawal,
 )
 from holdfast.domain.sessions import Session
 from holdfast.domain.time import format_iso8601, milliseconds
@@ -83,7 +85,7 @@ def _content(row: Message) -> list[Form]:
 
 def _part(part: Part) -> Form:
     match part:
-        case Text() | Notice() | Compaction() | Plan() | Step():
+        case Text() | Notice() | Compaction() | Plan() | Step() | Withdrawn():
             return _text(_words(part))
         case Reasoning():
             return {"type": "reasoning", "text": part.text}
@@ -100,7 +102,9 @@ def _part(part: Part) -> Form:
             assert_never(part)
 
 
-def _words(part: Text | Notice | Compaction | Plan | Step) -> str:
+def _words(part: Text | Notice | Compaction | Plan | Step | Withdrawn) -> str:
+    if isinstance(part, Withdrawn):
+        return describe_withdrawal(part)
     if isinstance(part, Step):
         return f"Step {part.name}: {part.status}"
     if isinstance(part, Plan):

@@ -28,6 +28,8 @@ from holdfast.domain.messages import (
     Text,
     ToolCall,
     ToolResult,
+    Withdrawn,
+    describe_withdrawal,
     message_record,
 )
 from holdfast.domain.models import model_of
@@ -350,6 +352,8 @@ def _paragraph(part: Part) -> str:
             markdown = ""
         case Step():
             markdown = f"Step `{part.name}`: {part.status}"
+        case Withdrawn():
+            markdown = describe_withdrawal(part)
         case Compaction():
             markdown = f"Summary of messages 1 to {part.dropped_through}:\n\n{part.summary}"
         case _:

@@ -152,6 +152,12 @@ function PartView({ part, content, sessionId }: { part: Part; content: RowConten
           <Markdown text={part.summary} />
         </details>
       );
+    case "withdrawn":
+      return (
+        <p className="notice">
+          {part.message_ids.length} messages were withdrawn from the history <code>{part.reason}</code>
+        </p>
+      );
     case "plan":
       return <PlanView steps={parsePlan(part.steps)} />;
     case "media":

@@ -11,6 +11,7 @@ const OTHER_EVENT_TYPES = [
   "tool.settled",
   "turn.paused",
   "turn.continued",
+  "message.withdrawn",
   "session.compacted",
   "session.resumed",
 ];

@@ -13,6 +13,8 @@ from holdfast.domain.messages import (
     Text,
     ToolCall,
     ToolResult,
+    Withdrawn,
+    describe_withdrawal,
 )
 from holdfast.domain.text import one_line
 from holdfast.domain.turns import TurnRows, turns
@@ -48,6 +50,8 @@ def part_text(part: Part) -> str:
     match part:
         case Text(text=text) | Notice(text=text) | Compaction(summary=text):
             return text
+        case Withdrawn():
+            return describe_withdrawal(part)
         case Plan():
             return "\n".join(f"- {step.text} ({step.status})" for step in part.steps)
         case _:

@@ -178,6 +178,9 @@ SELECT 'the held turn of session ' || s.id, h.body, h.checksum
  UNION ALL
 SELECT 'the request to a client for call ' || r.call_id, r.body, r.checksum
   FROM client_requests r
+ UNION ALL
+SELECT 'record ' || f.ordinal || ' of a framework', f.raw, f.checksum
+  FROM foreign_records f
 """
 STRAYS = """
 -- Rows without a session, in tables without a foreign key.

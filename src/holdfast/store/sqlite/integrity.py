@@ -139,6 +139,7 @@ _GROWING: Final = frozenset(
         "media_uses",
         "calls",
         "costs",
+        "foreign_records",
         "zone_files",
         "zone_parts",
     }
@@ -150,6 +151,8 @@ _ANSWERS: Final = {
     "migrations": (),
     "openings": ("sessions",),
     "tombstones": ("sessions",),
+    "foreign_sessions": ("foreign",),
+    "foreign_records": ("foreign",),
     "forgotten": ("events",),
     "deltas": ("events",),
     "messages": ("messages", "events"),

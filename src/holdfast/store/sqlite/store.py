@@ -27,6 +27,7 @@ from holdfast.store.client_requests import ClientRequestRows
 from holdfast.store.costs import CostRows
 from holdfast.store.database import Database
 from holdfast.store.events import EventRows
+from holdfast.store.foreign_records import ForeignRows
 from holdfast.store.held_turns import HeldTurnRows
 from holdfast.store.media import MediaRows
 from holdfast.store.messages import MessageRows
@@ -83,6 +84,7 @@ class Tables:
         self.tokens = TokenRows(database)
         self.waits = WaitRows(database)
         self.held_turns = HeldTurnRows(database)
+        self.foreign = ForeignRows(database)
         self.client_requests = ClientRequestRows(database)
         self.zones = ZoneTables(database)
         self.observations = ObservationTables(database)

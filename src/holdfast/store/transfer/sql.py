@@ -26,6 +26,8 @@ TABLES: Final = {
     "waits": "session_key",
     "held_turns": "session_key",
     "client_requests": "session_key, call_id",
+    "foreign_sessions": "session_key",
+    "foreign_records": "session_key, stream, ordinal",
     "zone_files": "key",
     "zone_parts": "key",
     "desks": "owner, zone",
