@@ -506,6 +506,8 @@ class LocalHoldfast(AskVerbs, LoopVerbs):
     zones: "Zones"
     # Built when the first loop is registered or the first turn is held.
     loops: LoopService | None = None
+    # Sessions that frameworks run, and their durable calls; `integrations/` has the classes.
+    foreign: Any = None
     # Finds well-known agent programs on this machine, installed ones first.
     programs: "Callable[[], Awaitable[list[KnownProgram]]]"
 

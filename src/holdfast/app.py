@@ -1,5 +1,6 @@
 """Wiring: builds a `LocalHoldfast` from a `Config`; the only module in which all packages meet."""
 
+import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -193,10 +194,9 @@ async def _assembled(
     records = await _records(stack, config, outside)
     store, journal, secrets = records.store, records.journal, records.secrets
     clock, id_factory, leases = outside.clock, records.id_factory, records.leases
-    run_parts = await _run_parts(stack, config, records, functions, outside)
-    models, tools, pool = run_parts.models, run_parts.tools, run_parts.process_pool
-    runtimes, most = run_parts.runtimes, config.turns_at_a_time
-    folders, visitors = WorkspaceFolders(config.home), Visitors()
+    run = await _run_parts(stack, config, records, functions, outside)
+    models, tools, pool, runtimes = run.models, run.tools, run.process_pool, run.runtimes
+    most, folders, visitors = config.turns_at_a_time, WorkspaceFolders(config.home), Visitors()
     rules = _session_rules(config, secrets, functions)
     processes = AgentProcesses(store, journal, records.doorbell, records.machine, pool)
     await stack.enter_async_context(processes)
@@ -211,7 +211,7 @@ async def _assembled(
     calls = wiring.build_calls(records, coordinator)
     agents = Agents(store, models, clock, id_factory, _agent_rules(config, secrets))
     parts = wiring.LoopParts(records, turns, inputs, coordinator, models, agents, tools, clock)
-    _connect_functions(functions, run_parts.loops, parts, sessions, calls)
+    foreign = _connect_functions(functions, run.loops, parts, sessions, calls)
     return LocalHoldfast(
         config=config,
         owner=functions.owner,
@@ -239,7 +239,8 @@ async def _assembled(
         tokens=Tokens(store, clock, id_factory, _token_file(config), secrets.remember),
         tools=functions,
         zones=records.zones,
-        loops=run_parts.loops,
+        loops=run.loops,
+        foreign=foreign,
         programs=wiring.known_programs,
     )
 
@@ -250,8 +251,11 @@ def _connect_functions(
     parts: wiring.LoopParts,
     sessions: Sessions,
     calls: Calls,
-) -> None:
-    """Connect the functions of the program, as tools and as loops, with what they write to."""
+) -> "_Deferred":
+    """Connect the functions of the program, as tools and as loops, with what they write to.
+
+    Return the sessions that frameworks run, which are a part of the program as well.
+    """
     records = parts.records
     capabilities = Capabilities(
         records.store,
@@ -268,6 +272,8 @@ def _connect_functions(
         capabilities.continue_session,
     )
     loops.connect(partial(wiring.build_loops, functions, parts, capabilities))
+    loop = asyncio.get_running_loop()
+    return _Deferred(partial(wiring.build_foreign, parts, sessions, loop, functions.owner))
 
 
 @dataclass(frozen=True, kw_only=True)

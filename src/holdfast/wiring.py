@@ -42,10 +42,13 @@ if TYPE_CHECKING:
     from holdfast.execution.capabilities import Capabilities
     from holdfast.execution.coordinator import LocalCoordinator
     from holdfast.importers.block_zones import BlockReport
+    from holdfast.integrations.calls import DurableCalls
+    from holdfast.integrations.records import ForeignSessions
     from holdfast.llm.router import ModelRouter
     from holdfast.process.launcher import Launcher
     from holdfast.services.agents import Agents
     from holdfast.services.models import Models
+    from holdfast.services.sessions import Sessions
     from holdfast.services.turn_inputs import TurnInputs
     from holdfast.services.turns import Turns
     from holdfast.tools.mcp.client import McpSettings
@@ -228,6 +231,34 @@ def build_loops(
         coordinator=parts.coordinator,
     )
     return service, loops
+
+
+class ForeignParts(NamedTuple):
+    """What the classes for agent frameworks are made of."""
+
+    sessions: "ForeignSessions"
+    calls: "DurableCalls"
+
+
+def build_foreign(
+    parts: LoopParts, sessions: "Sessions", loop: asyncio.AbstractEventLoop, owner: Owner
+) -> ForeignParts:
+    """Return the sessions that frameworks run, and their durable calls."""
+    from holdfast.integrations.calls import DurableCalls
+    from holdfast.integrations.records import ForeignSessions
+
+    records = parts.records
+    foreign = ForeignSessions(
+        owner,
+        records.store,
+        records.journal,
+        loop=loop,
+        leases=records.leases,
+        sessions=sessions,
+        agents=parts.agents,
+        models=parts.models,
+    )
+    return ForeignParts(foreign, DurableCalls(foreign, records.leases, parts.coordinator))
 
 
 def build_functions(
