@@ -16,6 +16,7 @@ ANYWHERE = "anywhere"
 
 # Each package from outside by the name it is imported with, and the one part of ours that may.
 HOMES = {
+    "agents": "integrations",
     "apsw": "store",
     "asyncpg": "store",
     "genai_prices": "llm",
@@ -40,6 +41,7 @@ HOMES = {
 OTHER_SIDE = {"httpx2": "client", "mcp": "mcp"}
 # What a package is installed as, where that is not the name it is imported with.
 INSTALLED_AS = {
+    "agents": "openai-agents",
     "apsw": "apsw-sqlite3mc",
     "genai_prices": "genai-prices",
     "prompt_toolkit": "prompt-toolkit",

@@ -41,6 +41,7 @@ from holdfast.integrations.calls import (
     DurableCalls,
     DurableResult,
     guard,
+    idempotency_key,
 )
 from tests.integrations.test_records import add, foreign_of, opened, user
 
@@ -54,6 +55,20 @@ Run = Callable[[str], Awaitable[DurableResult]]
 async def hf(home: Path) -> AsyncIterator[LocalHoldfast]:
     async with open_holdfast(home) as opened_one:
         yield opened_one
+
+
+async def test_a_tool_may_ask_for_the_key_of_its_call(hf: LocalHoldfast) -> None:
+    session_id, keys = await asked(hf), []
+
+    async def run(key: str) -> DurableResult:
+        keys.extend([key, await asyncio.to_thread(idempotency_key)])
+        return DurableResult(raw=b"1", value=1)
+
+    await guarded(hf, session_id, PAY, run)
+
+    assert keys == [(await hf.calls.get(hf.owner, session_id, "c1")).idempotency_key] * 2
+    with pytest.raises(Invalid):
+        idempotency_key()
 
 
 class Effects:

@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.interop import framework_runs
 from tests.interop.cases import CASES, Result, played
 from tests.interop.installing import Missing, cache, command_of, node_for
 from tests.interop.judges import JUDGES, judged
@@ -31,6 +32,8 @@ from tests.interop.stage import cleared, staged
 from tests.interop.wires import recorded
 
 FAILED, INCOMPLETE = 1, 3
+# The agent frameworks, each in an environment of its own.
+FRAMEWORKS = "frameworks"
 GUEST_SECONDS = 300.0
 
 
@@ -71,7 +74,7 @@ def main() -> int:
     """Fetch, leave the network, play."""
     wanted = _parser().parse_args()
     report = Report()
-    names = list(wanted.only or (*USUAL, *JUDGES))
+    names = list(wanted.only or (*USUAL, *JUDGES, FRAMEWORKS))
     there = [name for name in names if _is_there(name, report, is_latest=wanted.latest)]
     variables = leave_the_network()
     print(f"offline: {'proxies that lead nowhere' if variables else 'a network of its own'}")
@@ -89,7 +92,7 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
-    known = (*GUESTS, *JUDGES)
+    known = (*GUESTS, *JUDGES, FRAMEWORKS)
     parser.add_argument("--only", type=lambda text: _names(text, known), help=", ".join(known))
     parser.add_argument("--latest", action="store_true", help="the newest versions")
     parser.add_argument("--allow-missing", action="store_true")
@@ -108,10 +111,11 @@ def _names(text: str, known: tuple[str, ...]) -> list[str]:
 
 def _is_there(name: str, report: Report, *, is_latest: bool) -> bool:
     """Fetch a program while there is a network, and tell whether that worked."""
-    packages = [GUESTS[name].package] if name in GUESTS else _needed(name)
     started = time.monotonic()
     try:
-        for package in packages:
+        if name == FRAMEWORKS:
+            framework_runs.prepare()
+        for package in _needed(name):
             command_of(package, is_latest=is_latest)
             if package.source == "npm":
                 node_for(package, is_latest=is_latest)
@@ -124,9 +128,11 @@ def _is_there(name: str, report: Report, *, is_latest: bool) -> bool:
     return True
 
 
-def _needed(judge: str) -> list[Package]:
+def _needed(name: str) -> list[Package]:
+    if name in GUESTS:
+        return [GUESTS[name].package]
     needed = {"acpx": ACPX, "sdk": SDK, "inspector": INSPECTOR, "conformance": CONFORMANCE}
-    return [needed[judge]]
+    return [needed[name]] if name in needed else []
 
 
 async def _play(
@@ -139,6 +145,9 @@ async def _play(
     async with a_model_server() as model:
         for name in names:
             place = cleared(folder / name)
+            if name == FRAMEWORKS:
+                await framework_runs.play(place, lambda each: report.heard(FRAMEWORKS, each))
+                continue
             try:
                 async with asyncio.timeout(GUEST_SECONDS):
                     if name in JUDGES:

@@ -45,7 +45,7 @@ def command_of(package: Package, *, is_latest: bool = False) -> Path:
 def node_for(package: Package, *, is_latest: bool = False) -> Path:
     """Return the folder of a Node that is new enough, the machine's own if it is."""
     own = shutil.which("node")
-    told = _ran([own, "--version"], 10) if own else ""
+    told = ran([own, "--version"], 10) if own else ""
     found = re.match(r"v(\d+)", told)
     least = NEWEST_NODE if is_latest else package.node
     if own and found and int(found.group(1)) >= least:
@@ -62,16 +62,16 @@ def _folder_name(package: Package, *, is_latest: bool) -> str:
 def _install(package: Package, folder: Path, *, is_latest: bool) -> None:
     if package.source == "pypi":
         name = package.name if is_latest else f"{package.name}=={package.version}"
-        _ran([_interpreter(package), "-m", "venv", str(folder)], SECONDS)
+        ran([_interpreter(package), "-m", "venv", str(folder)], SECONDS)
         pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet"]
-        _ran([*pip, name, *package.beside], SECONDS)
+        ran([*pip, name, *package.beside], SECONDS)
         return
     npm = shutil.which("npm")
     if npm is None:
         raise Missing("npm is not installed")
     name = f"{package.name}@{'latest' if is_latest else package.version}"
     quiet = ["--no-audit", "--no-fund", "--loglevel=error"]
-    _ran([npm, "install", "--prefix", str(folder), *quiet, name, *package.beside], SECONDS)
+    ran([npm, "install", "--prefix", str(folder), *quiet, name, *package.beside], SECONDS)
 
 
 def _interpreter(package: Package) -> str:
@@ -86,7 +86,7 @@ def _interpreter(package: Package) -> str:
     raise Missing(f"it needs Python 3.{least}")
 
 
-def _ran(command: list[str], seconds: float) -> str:
+def ran(command: list[str], seconds: float) -> str:
     """Run a command to its end and return what it says; raises `Missing` with its last words."""
     try:
         done = subprocess.run(

@@ -20,6 +20,7 @@ The states are those of `domain/calls.py`, and recovery is that of every turn (`
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -27,7 +28,7 @@ from msgspec import Struct
 from holdfast.domain.calls import Call, CallState, Settlement
 from holdfast.domain.canonical_json import digest
 from holdfast.domain.drafts import MessageDraft
-from holdfast.domain.errors import Code, Conflict
+from holdfast.domain.errors import Code, Conflict, Invalid
 from holdfast.domain.events import ToolStarted
 from holdfast.domain.ids import CallId, SessionId, SessionKey
 from holdfast.domain.leases import Lease
@@ -42,6 +43,7 @@ from holdfast.services.leases import Leases, await_framework
 
 # The stream of the results of durable calls, by the ids of the calls.
 CALLS: Final = "calls"
+_key: ContextVar[str] = ContextVar("holdfast_idempotency_key")
 UNKNOWN_OUTCOME: Final = (
     "This call was started and its outcome is unknown: the program was stopped while it ran. "
     "Check whether it took effect before you call it again."
@@ -335,6 +337,14 @@ async def _recorded(foreign: ForeignWriter, call: Call) -> DurableAnswer | None:
     return DurableAnswer(status=ResultStatus(kept[-1].kind), raw=kept[-1].raw)
 
 
+def idempotency_key() -> str:
+    """Return the key of the durable call that runs here; equal for every attempt at it."""
+    try:
+        return _key.get()
+    except LookupError:
+        raise Invalid(Code.NO_SESSION, "No durable call runs here, so there is no key.") from None
+
+
 @contextmanager
 def cancelling(task: "asyncio.Task[Any] | None") -> Iterator[Callable[[], object]]:
     """Give a function that cancels a task from another thread; harmless once the block is left."""
@@ -378,9 +388,11 @@ async def guard(
                 )
             return found
         permit, result = found, None
+        token = _key.set(permit.call.idempotency_key)
         try:
             result = await run(permit.call.idempotency_key)
         finally:
+            _key.reset(token)
             add = None if after is None else _bound(after, result)
             try:
                 await bridge.run(lambda: calls.end(session_id, permit, result, add))
