@@ -19,6 +19,7 @@ HOMES = {
     "agents": "integrations",
     "apsw": "store",
     "asyncpg": "store",
+    "claude_agent_sdk": "integrations",
     "genai_prices": "llm",
     "httpcore2": "tools",
     "httpx2": "tools",
@@ -43,6 +44,7 @@ OTHER_SIDE = {"httpx2": "client", "mcp": "mcp"}
 INSTALLED_AS = {
     "agents": "openai-agents",
     "apsw": "apsw-sqlite3mc",
+    "claude_agent_sdk": "claude-agent-sdk",
     "genai_prices": "genai-prices",
     "prompt_toolkit": "prompt-toolkit",
     "pydantic_ai": "pydantic-ai-slim",

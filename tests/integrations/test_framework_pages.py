@@ -4,7 +4,7 @@ import pytest
 
 from tests.docs.blocks import ROOT
 
-PAGES = {"openai-agents": "openai_agents"}
+PAGES = {"openai-agents": "openai_session", "claude-agent-sdk": "claude_session"}
 
 
 @pytest.mark.parametrize("page", PAGES)

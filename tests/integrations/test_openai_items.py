@@ -20,9 +20,9 @@ from holdfast.domain.messages import (
     ToolResult,
     media_handle,
 )
+from holdfast.domain.recordings import NotJsonError
 from holdfast.integrations.calls import NOT_RUN, UNKNOWN_OUTCOME
 from holdfast.integrations.openai_items import (
-    NotJsonError,
     encode_item,
     entry_of,
     kind_of,

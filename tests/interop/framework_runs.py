@@ -25,7 +25,7 @@ from tests.interop.installing import ROOT, SECONDS, Missing, cache, ran
 EXAMPLES: Final = ROOT / "examples" / "frameworks"
 CASES: Final = ROOT / "tests" / "interop" / "frameworks"
 COLUMNS: Final = ("own", "store", "durable")
-KILL_SECONDS: Final = 60.0
+KILL_SECONDS: Final = 240.0
 SUITE_SECONDS: Final = 900.0
 
 
@@ -56,6 +56,14 @@ FRAMEWORKS: Final = (
             "tests/memory/test_session_context_wrapper.py",
             "tests/test_hitl_session_scenario.py",
         ),
+    ),
+    AgentFramework(
+        extra="claude-agent-sdk",
+        version="0.2.182",
+        short="claude",
+        printed="Bash {'command': 'ls'} started",
+        beside=("hatchling", "editables", "pytest", "pytest-asyncio", "trio"),
+        own_cases=("tests/test_session_helpers_store.py", "tests/test_session_store_anyio.py"),
     ),
 )
 Heard = Callable[[Result], None]
@@ -104,7 +112,7 @@ async def _suite(framework: AgentFramework, place: Path, heard: Heard) -> None:
 async def _example(framework: AgentFramework, place: Path, heard: Heard) -> None:
     """Run the example of the framework's page."""
     started = monotonic()
-    script = EXAMPLES / f"{framework.extra.replace('-', '_')}.py"
+    script = EXAMPLES / f"{framework.short}_session.py"
     code, said = await _run([str(_python(framework)), str(script)], place, KILL_SECONDS)
     state = "passed" if code == 0 and framework.printed in said else "failed"
     text = framework.printed if state == "passed" else said[-300:]

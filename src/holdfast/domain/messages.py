@@ -68,6 +68,7 @@ class NoticeCode(StrEnum):
     REPLAY_LEFTOVER = "replay_leftover"
     LATE_RESULT = "late_result"
     INSTRUCTIONS = "instructions"
+    HARNESS = "harness"
     INFORMATION = "information"
 
 

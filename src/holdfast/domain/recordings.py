@@ -5,12 +5,13 @@ own bytes and never our messages, which are made of them for everything else. A 
 as well, so that no row is changed or deleted.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from itertools import chain
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -22,7 +23,7 @@ from holdfast.domain.costs import CostEntry, CostSum, Usage, price
 from holdfast.domain.drafts import MessageDraft, require_recordable
 from holdfast.domain.errors import Code, Conflict, Invalid
 from holdfast.domain.events import TurnEnded, TurnStarted
-from holdfast.domain.ids import CallId, MessageId
+from holdfast.domain.ids import CallId, MessageId, SessionId
 from holdfast.domain.messages import (
     Message,
     ResultStatus,
@@ -345,6 +346,26 @@ class ForeignRecord(Struct, frozen=True, kw_only=True, gc=False):
     raw: bytes
     disposition: Disposition
     message_id: MessageId | None = None
+
+
+class ForeignSession(Struct, frozen=True, kw_only=True):
+    """A session by the id that its framework gives it, and what the framework keeps about it."""
+
+    native_id: str
+    id: SessionId
+    state: bytes | None = None
+
+
+class NotJsonError(Invalid, TypeError):
+    """A value that JSON cannot say; also a `TypeError`, as frameworks raise it."""
+
+
+def encode_plain(value: Any, what: str) -> bytes:
+    """Return the bytes of a value, which are read back as the same value."""
+    try:
+        return json.dumps(value, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotJsonError(Code.NOT_JSON, f"{what} must be plain JSON: {error}.") from None
 
 
 # A record of this kind withdraws others: its content is a JSON array of their ordinals.

@@ -77,6 +77,9 @@ async def _outcome(future: "asyncio.Future[T]") -> T:
 
 
 async def _in_trio(future: "Future[T]") -> T:
-    to_thread: Any = import_module("trio").to_thread
-    wait: Awaitable[T] = to_thread.run_sync(future.result, abandon_on_cancel=False)
-    return await wait
+    trio: Any = import_module("trio")
+    with trio.CancelScope(shield=True):
+        wait: Awaitable[T] = trio.to_thread.run_sync(future.result)
+        result = await wait
+    await trio.lowlevel.checkpoint_if_cancelled()
+    return result

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.domain.drafts import MessageDraft
-from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import (
     MEDIA_LARGEST,
@@ -26,6 +25,7 @@ from holdfast.domain.messages import (
     is_media_type,
     media_handle,
 )
+from holdfast.domain.recordings import encode_plain
 from holdfast.domain.tools import ResultCode
 from holdfast.integrations.calls import NOT_RUN, UNKNOWN_OUTCOME
 from holdfast.integrations.records import ForeignEntry
@@ -61,18 +61,9 @@ _OUTCOMES: Final = ("output", "outputs", "results", "result", "error")
 _DATA: Final = "data:"
 
 
-class NotJsonError(Invalid, TypeError):
-    """An item that JSON cannot say; also a `TypeError`, as the SDK's own sessions raise it."""
-
-
 def encode_item(item: Any) -> bytes:
     """Return the bytes of an item, which are read back as the same value."""
-    try:
-        return json.dumps(item, separators=(",", ":")).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise NotJsonError(
-            Code.NOT_JSON, f"An item of a session must be plain JSON: {error}."
-        ) from None
+    return encode_plain(item, "An item of a session")
 
 
 def kind_of(item: Item) -> str:

@@ -46,7 +46,13 @@ from holdfast.domain.messages import (
     ToolResult,
     Withdrawn,
 )
-from holdfast.domain.recordings import WITHDRAWAL, Disposition, ForeignRecord, LiveView
+from holdfast.domain.recordings import (
+    WITHDRAWAL,
+    Disposition,
+    ForeignRecord,
+    ForeignSession,
+    LiveView,
+)
 from holdfast.domain.sessions import (
     OPEN,
     Session,
@@ -197,6 +203,23 @@ class ForeignWriter:
         )
         view.apply(record)
         return record
+
+    async def records(self, stream: str, key: str) -> list[ForeignRecord]:
+        """Return the records of a stream with one key, removed ones too."""
+        return await self.tx.foreign.of_key(self.key, stream, key)
+
+    async def state(self) -> bytes | None:
+        """Return what the framework keeps about the session."""
+        return await self.tx.foreign.state(self.key)
+
+    async def set_state(self, state: bytes, changed: int) -> None:
+        """Replace what the framework keeps about the session, with a time of its own."""
+        await self.tx.foreign.set_state(self.key, state, changed)
+
+    async def next_time(self) -> int:
+        """Return the time in milliseconds, later than any the framework was given."""
+        last = await self.tx.foreign.changed(self.key)
+        return max(self.writer.tick() // 1000, last + 1)
 
     async def withdraw(self, stream: str, records: Sequence[ForeignRecord], reason: str) -> None:
         """Remove records from the live view, and their messages from what a model would read."""
@@ -366,8 +389,8 @@ class ForeignSessions:
             Brief(lambda tx: tx.foreign.named(self.owner, framework, native_id))
         )
 
-    async def beginning(self, framework: str, start: str) -> list[tuple[str, SessionId]]:
-        """Return the native ids that begin with a text, and their sessions."""
+    async def beginning(self, framework: str, start: str) -> list[ForeignSession]:
+        """Return the sessions whose native ids begin with a text."""
         return await self._store.read(lambda tx: tx.foreign.beginning(self.owner, framework, start))
 
     async def open(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from holdfast.domain.ids import MessageId, Owner, SessionId, SessionKey
-from holdfast.domain.recordings import Disposition, ForeignRecord
+from holdfast.domain.recordings import Disposition, ForeignRecord, ForeignSession
 from holdfast.store.database import Database, Row, checksum, format_id, require_sound
 
 NAME = """
@@ -21,14 +21,34 @@ SELECT s.id
    AND f.native_id = :native_id
 """
 BEGINNING = """
--- The ids of a framework that begin with a text, and the sessions they name.
-SELECT f.native_id, s.id
+-- The sessions whose ids of a framework begin with a text.
+SELECT f.native_id, s.id, f.state
   FROM foreign_sessions f
   JOIN sessions s ON s.key = f.session_key
  WHERE f.owner = :owner
    AND f.framework = :framework
+   AND f.native_id >= :start
    AND substr(f.native_id, 1, length(:start)) = :start
  ORDER BY f.native_id
+"""
+STATE = """
+-- What a framework keeps about a session.
+SELECT state
+  FROM foreign_sessions
+ WHERE session_key = :session_key
+"""
+SET_STATE = """
+-- What a framework keeps about a session from now on.
+UPDATE foreign_sessions
+   SET state = :state, changed = :changed
+ WHERE session_key = :session_key
+"""
+CHANGED = """
+-- The newest of the times that a framework has seen.
+SELECT coalesce(max(o.changed), 0)
+  FROM foreign_sessions f
+  JOIN foreign_sessions o ON o.owner = f.owner AND o.framework = f.framework
+ WHERE f.session_key = :session_key
 """
 ADD = """
 -- A record, after the last one of its stream.
@@ -85,12 +105,24 @@ class ForeignRows:
         rows = await self._db.fetch(NAMED, asked)
         return SessionId(format_id(rows[0][0])) if rows else None
 
-    async def beginning(
-        self, owner: Owner, framework: str, start: str
-    ) -> list[tuple[str, SessionId]]:
+    async def beginning(self, owner: Owner, framework: str, start: str) -> list[ForeignSession]:
         asked = {"owner": owner, "framework": framework, "start": start}
-        rows = await self._db.fetch(BEGINNING, asked)
-        return [(native_id, SessionId(format_id(found))) for native_id, found in rows]
+        return [
+            ForeignSession(native_id=native_id, id=SessionId(format_id(found)), state=state)
+            for native_id, found, state in await self._db.fetch(BEGINNING, asked)
+        ]
+
+    async def state(self, key: SessionKey) -> bytes | None:
+        rows = await self._db.fetch(STATE, {"session_key": key})
+        return rows[0][0] if rows else None
+
+    async def set_state(self, key: SessionKey, state: bytes, changed: int) -> None:
+        row = {"session_key": key, "state": state, "changed": changed}
+        await self._db.execute(SET_STATE, row)
+
+    async def changed(self, key: SessionKey) -> int:
+        rows = await self._db.fetch(CHANGED, {"session_key": key})
+        return int(rows[0][0])
 
     async def add(self, key: SessionKey, stream: str, records: Iterable[ForeignRecord]) -> None:
         rows = [

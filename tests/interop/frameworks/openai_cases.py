@@ -36,9 +36,9 @@ from holdfast import (
     open_holdfast,
     sync,
 )
+from holdfast.domain.recordings import NotJsonError
 from holdfast.integrations.calls import NOT_RUN, UNKNOWN_OUTCOME
 from holdfast.integrations.openai_agents import HoldfastSession, durable, durable_tools
-from holdfast.integrations.openai_items import NotJsonError
 
 set_tracing_disabled(True)
 FOLDER = Path(__file__).parent
