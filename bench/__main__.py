@@ -17,6 +17,7 @@ from bench import (  # noqa: F401 — they register
     appends,
     asks,
     crowds,
+    frameworks,
     functions,
     observations,
     pages,
