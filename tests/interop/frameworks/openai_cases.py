@@ -376,6 +376,8 @@ POINTS = {
     "in": (UNKNOWN_OUTCOME, 1),
     "after": (UNKNOWN_OUTCOME, 1),
     "result": ("paid 5", 1),
+    # A tool that is not durable: that it may have run is all that is known.
+    "plain": (UNKNOWN_OUTCOME, 1),
 }
 
 

@@ -1,4 +1,4 @@
-"""A run of the OpenAI Agents SDK that kills itself at a point: `FOLDER before|in|after|result`."""
+"""A run of the OpenAI Agents SDK that kills itself: `FOLDER before|in|after|result|plain`."""
 
 import asyncio
 import os
@@ -31,6 +31,7 @@ def pay(cents: int) -> str:
         file.flush()
         os.fsync(file.fileno())
         die("in")
+        die("plain")
     die("after")
     return f"paid {cents}"
 
@@ -50,7 +51,9 @@ async def main() -> None:
     model = ScriptedModel([[function_call("pay", {"cents": 5}, call_id="c1")]])
     async with open_holdfast(FOLDER / "home") as hf:
         session = HoldfastSession("s", hf)
-        agent = Agent(name="A", model=model, tools=durable_tools([pay]))
+        agent = Agent(
+            name="A", model=model, tools=[pay] if POINT == "plain" else durable_tools([pay])
+        )
         async with session.run():
             await Runner.run(agent, "Pay 5", session=session, hooks=Hooks(session))
 
