@@ -44,7 +44,7 @@ ROLES = "Invalid value 'boss'; allowed values: user, assistant, system, tool_cal
             "/v1/agents",
             {"name": "x", "system_prompt": "x", "runtime": {"type": "none"}},
             "runtime.type",
-            "Invalid value 'none'; allowed values: llm, acp, loop",
+            "Invalid value 'none'; allowed values: llm, acp, loop, external",
         ),
         (
             "/v1/agents",
