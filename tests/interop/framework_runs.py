@@ -42,6 +42,8 @@ class AgentFramework(Struct, frozen=True):
     printed: str
     beside: tuple[str, ...] = ()
     own_cases: tuple[str, ...] = ()
+    # Cases of its runner, whose doubles of a session are replaced as well.
+    runner_cases: tuple[str, ...] = ()
 
 
 FRAMEWORKS: Final = (
@@ -50,12 +52,33 @@ FRAMEWORKS: Final = (
         version="0.24.0",
         short="openai",
         printed="refund {'order': '17', 'cents': 500} finished",
-        beside=("hatchling", "editables", "pytest", "pytest-asyncio", "inline-snapshot"),
+        beside=("hatchling", "editables", "pytest", "pytest-asyncio", "inline-snapshot", "httpx"),
         own_cases=(
             "tests/memory/test_session.py",
             "tests/memory/test_session_limit.py",
             "tests/memory/test_session_context_wrapper.py",
             "tests/test_hitl_session_scenario.py",
+        ),
+        runner_cases=(
+            "tests/test_agent_runner.py",
+            "tests/test_agent_runner_streamed.py",
+            "tests/test_cancel_streaming.py",
+            "tests/test_error_logging_redaction.py",
+            "tests/test_handoff_history_duplication.py",
+            "tests/test_hitl_session_scenario.py",
+            "tests/test_invalid_final_output_handler.py",
+            "tests/test_max_turns.py",
+            "tests/test_prompt_cache_key.py",
+            "tests/test_run_impl_resume_paths.py",
+            "tests/test_run_state_pending_input.py",
+            "tests/test_runner_guardrail_resume.py",
+            "tests/test_runner_tracing_disabled.py",
+            "tests/test_runtime_symmetry_contract.py",
+            "tests/deferred_session_writes",
+            "tests/memory/test_compaction_model_visibility.py",
+            "tests/memory/test_openai_responses_compaction_session.py",
+            "tests/models/test_openai_chatcompletions_stream.py",
+            "tests/sandbox/test_runtime.py",
         ),
     ),
     AgentFramework(
@@ -100,6 +123,8 @@ async def play(place: Path, heard: Heard) -> None:
         await _example(framework, place / f"{framework.short}-example", heard)
         if framework.own_cases:
             await _own_suite(framework, place / f"{framework.short}-own", heard)
+        if framework.runner_cases:
+            await _runner_suite(framework, place / f"{framework.short}-runner", heard)
         await _table(framework, place / f"{framework.short}-killed", heard)
 
 
@@ -125,6 +150,19 @@ async def _own_suite(framework: AgentFramework, place: Path, heard: Heard) -> No
     (source,) = (_folder(framework) / "source").iterdir()
     command = [*_pytest(framework), "-p", f"{framework.short}_plugin", *framework.own_cases]
     await _counted(f"{framework.short} suite", command, place, heard, inside=source)
+
+
+async def _runner_suite(framework: AgentFramework, place: Path, heard: Heard) -> None:
+    """Run the cases of the framework's runner with its own doubles, then with our sessions."""
+    (source,) = (_folder(framework) / "source").iterdir()
+    command = [*_pytest(framework), *framework.runner_cases]
+    _, said = await _run(command, place / "own", SUITE_SECONDS, inside=source)
+    failures = place / "own" / "failures"
+    names = re.findall(r"^FAILED (\S+)", said, re.MULTILINE)
+    failures.write_text("".join(f"{name}\n" for name in names))
+    # What `env` sets for the plugin.
+    ours = ["env", f"OWN_FAILURES={failures}", *command, "-p", f"{framework.short}_runner_plugin"]
+    await _counted(f"{framework.short} runner", ours, place / "ours", heard, inside=source)
 
 
 async def _counted(
