@@ -107,7 +107,8 @@ class Leases:
         was_running = writer.state.status is Status.RUNNING
         # A turn that waits for a client is taken over only when the client's time is over.
         is_over = is_paused(writer.state)
-        if isinstance((await _agent_of(writer)).runtime, ExternalRuntime):
+        # A turn of a framework runs from its first message on.
+        if was_running and isinstance((await _agent_of(writer)).runtime, ExternalRuntime):
             await self._leave_to_framework(writer)
             return None
         await self._end_pause(writer)
@@ -171,8 +172,7 @@ class Leases:
 
     async def _leave_to_framework(self, writer: SessionWriter) -> None:
         """Decide the calls of a run that has died; its turn waits for the framework."""
-        if writer.state.status is Status.RUNNING:
-            await repair_turn(writer, await self._decide(writer))
+        await repair_turn(writer, await self._decide(writer))
         await_framework(writer)
 
     def _take(self, writer: CommitBuilder) -> None:
