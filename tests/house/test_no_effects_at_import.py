@@ -44,8 +44,13 @@ print(json.dumps(seen))
 """
 
 
+# They import a package that only an environment of its own has; `make interop` runs them there.
+OF_FRAMEWORKS = ("integrations/claude_agent_sdk.py", "integrations/openai_agents.py")
+
+
 def test_importing_every_module_has_no_effect(tmp_path: Path) -> None:
-    names = [dotted(each.name) for each in modules() if not each.name.endswith("__main__.py")]
+    left_out = ("__main__.py", *OF_FRAMEWORKS)
+    names = [dotted(each.name) for each in modules() if not each.name.endswith(left_out)]
 
     assert effects(names, tmp_path) == []
     assert list(tmp_path.iterdir()) == []
