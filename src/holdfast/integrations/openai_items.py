@@ -167,10 +167,10 @@ def _part(piece: Any, media: dict[str, tuple[str, bytes]]) -> Text | Media | Non
 
 
 def _media(url: str, name: Any, media: dict[str, tuple[str, bytes]]) -> Media | None:
-    head, comma, data = url.partition(",")
-    if not (head.startswith(_DATA) and head.endswith(";base64") and comma):
+    state, comma, data = url.partition(",")
+    if not (state.startswith(_DATA) and state.endswith(";base64") and comma):
         return None
-    mime_type = head.removeprefix(_DATA).partition(";")[0].lower()
+    mime_type = state.removeprefix(_DATA).partition(";")[0].lower()
     try:
         content = b64decode(data, validate=True)
     except ValueError:
