@@ -16,7 +16,8 @@ def test_the_drawing_shows_every_class_and_what_to_do() -> None:
 @each_case("kind", HoldfastError.__subclasses__())
 def test_every_class_says_what_its_caller_can_do(kind: type[HoldfastError]) -> None:
     assert kind.__doc__
-    assert kind.__subclasses__() == []
+    # A subclass only adds a built-in type that the interface of a framework promises.
+    assert [each for each in kind.__subclasses__() if not issubclass(each, TypeError)] == []
 
 
 @each_case("code", Code)
