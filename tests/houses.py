@@ -62,7 +62,7 @@ from holdfast.services.turns import Compactions, Turns
 from holdfast.store.sqlite.connection import set_key
 from holdfast.store.sqlite.token_file import SecretFile
 from holdfast.tools.toolbox import LocalToolbox
-from holdfast.wiring import known_programs, result_bounds
+from holdfast.wiring import build_children, known_programs, result_bounds
 from holdfast.workflows.session_export import Exports
 from holdfast.zones.service import Zones
 from tests.new_homes import furnish
@@ -167,12 +167,15 @@ async def _assembled(
     repos = Repos(store, outside.clock, id_factory, config.workspace_root)
     openings = SessionCreation(journal, models, repos, folders, SessionRules())
     sessions = Sessions(store, journal, openings, leases, coordinator)
+    agents = Agents(store, models, outside.clock, id_factory)
+    children = build_children(config, store, journal, doorbell, clock)
+    children.connect(sessions, agents, coordinator)
     return House(
         config=config,
         owner=LOCAL_OWNER,
         store=store,
         key_source=kept.key_source,
-        agents=Agents(store, models, outside.clock, id_factory),
+        agents=agents,
         approvals=approvals,
         agent_processes=agent_processes,
         calls=Calls(
@@ -183,6 +186,7 @@ async def _assembled(
             lease_clock=clock,
             bound_result=result_bounds(store, Scrubber),
         ),
+        children=children,
         compactions=Compactions(store, journal, inputs, runtimes),
         mcp_servers=SessionMcpServers({}, LocalToolbox(())),
         models=models,

@@ -34,6 +34,7 @@ CONTRACT: Final = {
     "engine": ("*",),
     "execution": ("*",),
     "http": ("*",),
+    "children": ("*",),
 }
 # About files, or about what only a file can be damaged in: these run on the embedded store.
 EMBEDDED: Final = {
@@ -73,6 +74,7 @@ USUAL: Final = {
     "zones": ("test_adoption", "test_archives", "test_binding", "test_replay", "test_service"),
     "engine": ("test_runtime",),
     "http": ("test_sessions", "test_messages"),
+    "children": ("test_invoke", "test_tree"),
 }
 
 

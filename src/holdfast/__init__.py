@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from holdfast.ask.answers import TextDelta as TextDelta
     from holdfast.ask.answers import TurnFailed as TurnFailed
     from holdfast.ask.answers import Waiting as Waiting
+    from holdfast.ask.children import Child as Child
     from holdfast.ask.verbs import AskOptions as AskOptions
+    from holdfast.children.model import ChildAnswer as ChildAnswer
     from holdfast.client.remote import RemoteHoldfast as RemoteHoldfast
     from holdfast.client.remote import connect as connect
     from holdfast.client.requests import Timeouts as Timeouts
@@ -131,6 +133,8 @@ _HOMES: Final = {
     "CallState": "domain.calls",
     "Cancelled": "functions.context",
     "Chat": "config.settings",
+    "Child": "ask.children",
+    "ChildAnswer": "children.model",
     "Code": "domain.errors",
     "Config": "config.settings",
     "Conflict": "domain.errors",

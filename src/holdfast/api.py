@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
+from holdfast.ask.children import ChildrenApi, SpawnVerbs
 from holdfast.ask.verbs import AskVerbs
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.errors import out_of_memory
@@ -28,6 +29,7 @@ from holdfast.services.agents import BUILT_IN
 from holdfast.zones.api import ZonesApi
 
 if TYPE_CHECKING:
+    from holdfast.children.service import Children
     from holdfast.config import Config
     from holdfast.domain.agent_processes import KnownProgram
     from holdfast.domain.agents import Agent
@@ -408,7 +410,7 @@ class SessionViewsApi(Protocol):
     async def list(self, query: "SessionQuery", *, cursor: str | None = None) -> "OverviewPage": ...
 
 
-class Holdfast(AskVerbs, Protocol):
+class Holdfast(AskVerbs, SpawnVerbs, Protocol):
     """All verbs, local or remote; `open`, `send`, `follow` and `read` act for `owner`."""
 
     @property
@@ -419,6 +421,8 @@ class Holdfast(AskVerbs, Protocol):
     def approvals(self) -> ApprovalsApi: ...
     @property
     def calls(self) -> CallsApi: ...
+    @property
+    def children(self) -> ChildrenApi: ...
     @property
     def compactions(self) -> CompactionsApi: ...
     @property
@@ -475,7 +479,7 @@ class Holdfast(AskVerbs, Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalHoldfast(AskVerbs, LoopVerbs):
+class LocalHoldfast(AskVerbs, SpawnVerbs, LoopVerbs):
     """An open store with all services, and the four methods that most programs need."""
 
     config: "Config"
@@ -486,6 +490,7 @@ class LocalHoldfast(AskVerbs, LoopVerbs):
     approvals: "Approvals"
     agent_processes: "AgentProcesses"
     calls: "Calls"
+    children: "Children"
     compactions: "Compactions"
     mcp_servers: "SessionMcpServers"
     models: "Models"

@@ -14,6 +14,7 @@ from typing import Any, cast
 from holdfast import keychain, wiring
 from holdfast.acp.client.presets import DEFAULT_PRESET, preset_fields
 from holdfast.api import LocalHoldfast
+from holdfast.children.service import Children
 from holdfast.config import Config, absolute_model, load
 from holdfast.domain.agent_processes import ProcessEnding, ProcessRecord
 from holdfast.domain.agents import AcpRuntime, LlmRuntime, LoopRuntime
@@ -139,6 +140,7 @@ class _Records:
     id_factory: IdFactory
     secrets: Secrets
     journal: Journal
+    children: Children
     leases: Leases
     approvals: Approvals
     events: Events
@@ -167,6 +169,7 @@ async def _records(stack: AsyncExitStack, config: Config, outside: Environment) 
         id_factory=id_factory,
         secrets=secrets,
         journal=journal,
+        children=wiring.build_children(config, store, journal, doorbell, kept.clock),
         leases=Leases(store, journal, kept.clock, kept.machine),
         approvals=Approvals(
             store,
@@ -205,7 +208,6 @@ async def _assembled(
     # Entered last, so it exits first: turns stop while the store can still be written.
     coordinator = LocalCoordinator(leases, turns, scope=scope, at_a_time=most, process_pool=pool)
     await stack.enter_async_context(coordinator)
-    records.approvals.attach(coordinator)
     openings = SessionCreation(journal, models, records.repos, folders, rules)
     sessions = Sessions(store, journal, openings, leases, coordinator)
     calls = wiring.build_calls(records, coordinator)
@@ -221,6 +223,7 @@ async def _assembled(
         approvals=records.approvals,
         agent_processes=processes,
         calls=calls,
+        children=records.children,
         compactions=Compactions(store, journal, inputs, runtimes),
         mcp_servers=SessionMcpServers(visitors, tools),
         models=models,
@@ -257,6 +260,8 @@ def _connect_functions(
     Return the sessions that frameworks run, which are a part of the program as well.
     """
     records = parts.records
+    records.approvals.attach(parts.coordinator)
+    records.children.connect(sessions, parts.agents, parts.coordinator)
     capabilities = Capabilities(
         records.store,
         records.journal,
@@ -297,7 +302,7 @@ async def _run_parts(
     secrets, raw_lines = records.secrets, records.zones.raw_lines
     clock, randomness = outside.clock, outside.randomness
     llms = _Deferred(partial(wiring.build_models, secrets))
-    make_tools = partial(wiring.build_toolbox, config, secrets, clock, functions)
+    make_tools = partial(wiring.build_toolbox, config, secrets, clock, functions, records.children)
     programs = _Deferred(
         partial(wiring.build_acp_runtime, config, secrets, clock, randomness, raw_lines)
     )

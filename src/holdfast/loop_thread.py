@@ -10,6 +10,7 @@ from inspect import isawaitable
 from typing import Any, Final, TypeVar
 
 from holdfast.api import Holdfast
+from holdfast.ask.children import OpenChild
 from holdfast.domain.errors import Code, Conflict, Invalid
 
 T = TypeVar("T")
@@ -122,7 +123,10 @@ class BlockingVerbs:
             self._thread.require_usable()
             result = verb(*args, **named)
             if isawaitable(result):
-                return self._thread.wait(result)
+                done = self._thread.wait(result)
+                # The verbs of a child block, too.
+                is_child = isinstance(done, OpenChild)
+                return BlockingVerbs(done, self._thread, frozenset()) if is_child else done
             return _items(self._thread, result)
 
         return call

@@ -10,11 +10,13 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 from uuid import UUID
 
+from holdfast.children.model import ChildAnswer
 from holdfast.domain.costs import Usage
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.messages import Message, Part
-from holdfast.domain.sessions import Session, StopReason
+from holdfast.domain.sessions import Budget, Session, StopReason
 from holdfast.domain.text import require_str
+from holdfast.domain.tools import Grant
 
 if TYPE_CHECKING:
     from holdfast.domain.ids import Owner, SessionId
@@ -38,6 +40,16 @@ class TurnBranch(Protocol):
         timeout: float = 600,
         returns: Any = None,
     ) -> Awaitable[Any]: ...
+    def spawn(
+        self,
+        agent: str,
+        task: str,
+        *,
+        title: str | None = None,
+        budget: Budget | None = None,
+        grant: Grant | None = None,
+        tools: Sequence[str] | None = None,
+    ) -> Awaitable[ChildAnswer]: ...
     def step(
         self, name: str, fn: Callable[..., Any], *args: Any, effect: str = "pure"
     ) -> Awaitable[Any]: ...

@@ -9,6 +9,7 @@ from holdfast.api import Defaults
 from holdfast.app import Environment
 from holdfast.ask.answers import Answer, StreamItem
 from holdfast.ask.verbs import AskOptions
+from holdfast.children.model import ChildRequest
 from holdfast.client.requests import Timeouts
 from holdfast.config import Config
 from holdfast.domain.agents import Agent
@@ -23,7 +24,8 @@ from holdfast.domain.models import Model, ModelRequest
 from holdfast.domain.queries import AgentQuery, Page, SessionQuery
 from holdfast.domain.recordings import OnOpenCalls, Recorded
 from holdfast.domain.repos import Repo
-from holdfast.domain.sessions import OnBusy, Session, SessionContext, SessionRequest, Status
+from holdfast.domain.sessions import Budget, OnBusy, Session, SessionContext, SessionRequest, Status
+from holdfast.domain.tools import Grant
 from holdfast.execution.coordinator import RunScope
 from holdfast.observations.queries import (
     CheckpointState,
@@ -136,6 +138,31 @@ class AskVerbs:
         *,
         on_open_calls: OnOpenCalls = ...,
     ) -> Recorded: ...
+
+class ChildrenApi:
+    def spawn(
+        self, owner: Owner, parent_id: SessionId, request: ChildRequest, *, id: str | None = ...
+    ) -> Session: ...
+    def tree(self, owner: Owner, session_id: SessionId) -> tuple[Session, ...]: ...
+
+class Child:
+    @property
+    def session_id(self) -> SessionId: ...
+    def answer(self, **options: Unpack[AskOptions]) -> Answer[None]: ...
+
+class SpawnVerbs:
+    def spawn(
+        self,
+        session_id: SessionId,
+        agent: str,
+        task: str,
+        *,
+        title: str | None = ...,
+        budget: Budget | None = ...,
+        grant: Grant | None = ...,
+        tools: tuple[str, ...] | None = ...,
+        id: str | None = ...,
+    ) -> Child: ...
 
 class ObservationsApi:
     def submit(
@@ -371,7 +398,7 @@ class SessionViewsApi:
     def get(self, owner: Owner, session_id: SessionId) -> SessionOverview: ...
     def list(self, query: SessionQuery, *, cursor: str | None = ...) -> OverviewPage: ...
 
-class Holdfast(AskVerbs):
+class Holdfast(AskVerbs, SpawnVerbs):
     @property
     def owner(self) -> Owner: ...
     @property
@@ -380,6 +407,8 @@ class Holdfast(AskVerbs):
     def approvals(self) -> ApprovalsApi: ...
     @property
     def calls(self) -> CallsApi: ...
+    @property
+    def children(self) -> ChildrenApi: ...
     @property
     def compactions(self) -> CompactionsApi: ...
     @property

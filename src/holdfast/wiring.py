@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.api import LocalHoldfast
+from holdfast.children.model import ChildLimits
+from holdfast.children.service import Children
 from holdfast.config import Config, Credential
 from holdfast.domain.agent_processes import KnownProgram
 from holdfast.domain.calls import CallState
@@ -23,13 +25,15 @@ from holdfast.domain.secrets import Scrubber, Secret
 from holdfast.domain.sessions import Budget
 from holdfast.domain.tools import Grant
 from holdfast.execution.system import SystemClock, SystemRandomness
+from holdfast.execution.workspace_folders import WorkspaceFolders
 from holdfast.functions.calls import FunctionRunner
 from holdfast.functions.registry import FunctionRegistry
 from holdfast.importers.template_sessions import TemplatePromotion
 from holdfast.ports.runtime import Coordinator, Limits
 from holdfast.ports.store import Store
-from holdfast.ports.system import Clock, Randomness
+from holdfast.ports.system import Clock, Doorbell, Randomness
 from holdfast.services.calls import BoundResult, Calls, SettlementAction, SettlementRequest
+from holdfast.services.journal import Journal
 from holdfast.services.media import SessionOutputStore
 from holdfast.services.secrets import Secrets
 from holdfast.services.stamping import IdFactory, Stamping
@@ -133,7 +137,11 @@ def build_models(secrets: Secrets) -> "ModelRouter":
 
 
 def build_toolbox(
-    config: Config, secrets: Secrets, clock: Clock, functions: FunctionRegistry | None = None
+    config: Config,
+    secrets: Secrets,
+    clock: Clock,
+    functions: FunctionRegistry | None = None,
+    children: Children | None = None,
 ) -> "LocalToolbox":
     """Return the tools of this installation."""
     from holdfast.tools.files.tools import FileSettings, file_tools
@@ -165,7 +173,25 @@ def build_toolbox(
     )
     registered = FunctionTools(functions) if functions is not None else None
     scrubber = partial(getattr, secrets, "scrubber")
-    return LocalToolbox(own, McpTools(remote), scrubber, registered)
+    return LocalToolbox(own, McpTools(remote), scrubber, registered, children)
+
+
+def build_children(
+    config: Config, store: Store, journal: Journal, doorbell: Doorbell, clock: Clock
+) -> Children:
+    """Return what opens the children of sessions."""
+    return Children(
+        store,
+        journal,
+        doorbell,
+        clock,
+        folders=WorkspaceFolders(config.home),
+        limits=ChildLimits(
+            depth=config.child_depth,
+            at_a_time=config.children_at_a_time,
+            per_session=config.children_per_session,
+        ),
+    )
 
 
 def _cleaned(secrets: Secrets, value: Any) -> Any:
@@ -194,6 +220,7 @@ def build_loops(
     from holdfast.loops.registry import Loops
     from holdfast.loops.service import LocalLoops
     from holdfast.loops.turn import LoopServices
+    from holdfast.tools.child_agents import SpawnArguments, child_tool
     from holdfast.tools.function_tools import function_tool
     from holdfast.tools.toolbox import OwnFunction
 
@@ -204,6 +231,9 @@ def build_loops(
             toolbox=parts.tools.built(),
             alone=lambda tool: OwnFunction(
                 function_tool(tool, functions.runner), lambda: records.secrets.scrubber
+            ),
+            spawner=OwnFunction(
+                child_tool(records.children, (), SpawnArguments), lambda: records.secrets.scrubber
             ),
             find_model=parts.models.named,
             new_id=records.id_factory.new,

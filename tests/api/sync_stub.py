@@ -16,6 +16,7 @@ MODULES = {
     "holdfast.zones.model": "zones/model.py",
     "holdfast.zones.api": "zones/api.py",
     "holdfast.ask.verbs": "ask/verbs.py",
+    "holdfast.ask.children": "ask/children.py",
     "holdfast.api": "api.py",
 }
 OPENERS = {"holdfast.app": "app.py", "holdfast.client.remote": "client/remote.py"}

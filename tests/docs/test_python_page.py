@@ -19,7 +19,7 @@ LISTED = {
 }
 # `api.py` imports the services for type checkers only.
 NAMES = {**vars(collections.abc), **vars(app), "KnownProgram": KnownProgram, "Owner": Owner}
-PARTS = {"functions", "observations", "search", "services", "workflows", "zones"}
+PARTS = {"children", "functions", "observations", "search", "services", "workflows", "zones"}
 SERVICES = {
     name: kind
     for name, kind in get_type_hints(LocalHoldfast, localns=NAMES).items()
@@ -30,6 +30,7 @@ FOR_NEIGHBOURS = {
     "agents": {"built_in", "in_repositories", "make", "seed"},
     "approvals": {"attach", "decision", "of", "standing", "withdraw"},
     "calls": {"give_answer"},
+    "children": {"answer", "connect", "ids", "invoke", "make", "sweep"},
     "agent_processes": {"keep", "known", "of", "recover", "start", "tend"},
     "events": {"forget", "reader", "require", "sequence_of", "start"},
     "maintenance": {"keep"},

@@ -130,6 +130,7 @@ def test_all_tables_are_strict_and_all_of_them_ours(connection: Connection) -> N
         "agents",
         "approvals",
         "calls",
+        "children",
         "client_requests",
         "costs",
         "deltas",
@@ -202,12 +203,14 @@ def test_references_are_declared_where_rows_belong_together(connection: Connecti
             "client_requests",
             "foreign_sessions",
             "foreign_records",
+            "children",
         )
     }
     assert set(references) == belongs | {
         ("sessions", "owner", "agents", "NO ACTION"),
         ("sessions", "agent_id", "agents", "NO ACTION"),
         ("sessions", "repo_id", "repos", "NO ACTION"),
+        ("children", "parent_key", "sessions", "CASCADE"),
         ("sessions", "forked_key", "sessions", "NO ACTION"),
         ("media_uses", "hash", "media", "NO ACTION"),
         ("zone_parts", "file_key", "zone_files", "CASCADE"),

@@ -9,10 +9,12 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.api import Defaults
+from holdfast.ask.children import SpawnVerbs
 from holdfast.ask.verbs import AskVerbs
 from holdfast.client.observations import RemoteObservations, RemoteSearch
 from holdfast.client.requests import RemotePart, Requests, Timeouts, build_path, build_query, new_id
 from holdfast.client.sessions import (
+    RemoteChildren,
     RemoteCompactions,
     RemoteCosts,
     RemoteSessions,
@@ -431,7 +433,7 @@ def _number(item: Event | Gap) -> int:
 _decoder: Final = msgspec.json.Decoder(Event)
 
 
-class RemoteHoldfast(AskVerbs, LoopVerbs):
+class RemoteHoldfast(AskVerbs, SpawnVerbs, LoopVerbs):
     """The API of one server. Idempotent requests are retried when the connection breaks.
 
     Requests that create something carry an id, so they are idempotent.
@@ -445,6 +447,7 @@ class RemoteHoldfast(AskVerbs, LoopVerbs):
         self.agents: Final = RemoteAgents(requests)
         self.approvals: Final = RemoteApprovals(requests)
         self.calls: Final = RemoteCalls(requests)
+        self.children: Final = RemoteChildren(requests)
         self.compactions: Final = RemoteCompactions(requests)
         self.events: Final = RemoteEvents(requests)
         self.exports: Final = RemoteExports(requests)

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
+from holdfast.children.model import ChildRequest
 from holdfast.client.requests import RemotePart, Requests, build_path, new_id
 from holdfast.domain.costs import CostQuery, CostReport
 from holdfast.domain.ids import Owner, SessionId
@@ -24,6 +25,7 @@ from holdfast.wire.session_actions import (
     Resumed,
     ResumePost,
     Verified,
+    child_post,
 )
 from holdfast.wire.sessions import (
     DeletionQuery,
@@ -153,21 +155,42 @@ class RemoteSessions(RemotePart):
         return Verification(**asdict(found) | {"session_id": SessionId(found.session_id)})
 
     async def _family(self, session_id: SessionId) -> tuple[SessionId, ...]:
-        """Return the forks of a session and of its forks, each before its parent."""
+        """Return the forks and children of a session and of these, each before its parent."""
         found: tuple[SessionId, ...] = ()
-        for fork in await self._forks(session_id):
-            found += await self._family(fork)
+        children = SessionsQuery(parent=session_id)
+        for below in await self._all(children) + await self._all(
+            SessionsQuery(forked_from=session_id)
+        ):
+            found += await self._family(below)
         return (*found, session_id)
 
-    async def _forks(self, parent: SessionId) -> tuple[SessionId, ...]:
+    async def _all(self, query: SessionsQuery) -> tuple[SessionId, ...]:
         found: tuple[SessionId, ...] = ()
         cursor = None
         while True:
-            query = SessionsQuery(forked_from=parent, cursor=cursor)
-            page = await self._requests.get("/v1/sessions", SessionList, query)
-            found += tuple(SessionId(fork.id) for fork in page.data)
+            page = await self._requests.get(
+                "/v1/sessions", SessionList, replace(query, cursor=cursor)
+            )
+            found += tuple(SessionId(each.id) for each in page.data)
             if (cursor := page.next_cursor) is None:
                 return found
+
+
+class RemoteChildren(RemotePart):
+    """Children of a server's sessions."""
+
+    async def spawn(
+        self, owner: Owner, parent_id: SessionId, request: ChildRequest, *, id: str | None = None
+    ) -> Session:
+        """Open a child of a session with a task."""
+        body = child_post(request, id=id or new_id())
+        path = session_path(parent_id, "children")
+        return session_of(await self._requests.post(path, body, SessionForm))
+
+    async def tree(self, owner: Owner, session_id: SessionId) -> tuple[Session, ...]:
+        """Return a session and all below it, each parent before its children."""
+        page = await self._requests.get(session_path(session_id, "tree"), SessionList)
+        return tuple(map(session_of, page.data))
 
 
 class RemoteSessionViews(RemotePart):

@@ -108,6 +108,9 @@ class Config(Struct, frozen=True, kw_only=True):
     attended_turn_cap: int = ATTENDED_TURN_CAP
     max_tool_rounds: int = 16
     turns_at_a_time: int = 64
+    child_depth: int = 3
+    children_at_a_time: int = 8
+    children_per_session: int = 32
     tool_threads: int = 16
     idle_timeout_minutes: float = 30
     max_concurrent_sessions: int = 5

@@ -257,6 +257,9 @@ RULES: Final[Mapping[str, Rule]] = {
     "turn_cap": _between(1, MILLION),
     "attended_turn_cap": _between(1, MILLION),
     "turns_at_a_time": _between(1, MILLION),
+    "child_depth": _between(0, 100),
+    "children_at_a_time": _between(1, MILLION),
+    "children_per_session": _between(1, MILLION),
     "tool_threads": _between(1, 10_000),
 }
 # Short enough that tool ids with this prefix stay within their length limit.

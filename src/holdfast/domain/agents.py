@@ -425,7 +425,7 @@ def _any_begins(tools: Iterable[ToolSpec], beginning: str) -> bool:
 
 def is_known_tool(tool: ToolSpec, agent: Agent, known: frozenset[str]) -> bool:
     """Return whether a tool can be offered; refuses a name that is likely mistyped."""
-    if tool.name in known or tool.is_client_run or _is_remote(tool, agent):
+    if tool.name in known or tool.is_client_run or tool.agents or _is_remote(tool, agent):
         return True
     # A tool described without parameters cannot be called: it is only shown as given.
     if tool.name in ELSEWHERE or tool.is_described:

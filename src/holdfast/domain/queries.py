@@ -70,6 +70,8 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     text: str | None = None
     forked_from: SessionId | None = None
+    # Only sessions that this one has opened.
+    parent: SessionId | None = None
     order: SessionOrder = SessionOrder.CREATED_AT
     # A key besides the offset, so that sessions opened during pagination do not shift pages.
     before: tuple[datetime, str] | None = None

@@ -20,7 +20,15 @@ from holdfast.domain.agents import Agent, AgentOverrides, require_retry
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.costs import Usage
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid
-from holdfast.domain.ids import AgentId, ModelId, Owner, RepoId, SessionId, SessionKey
+from holdfast.domain.ids import (
+    AgentId,
+    CallId,
+    ModelId,
+    Owner,
+    RepoId,
+    SessionId,
+    SessionKey,
+)
 from holdfast.domain.text import is_encodable, one_line, require_tags, require_text, wrong_type
 from holdfast.domain.time import instant
 from holdfast.domain.tools import FsTier, Grant, ToolSpec
@@ -131,6 +139,13 @@ class ForkPoint(Struct, frozen=True, kw_only=True):
 
     session_id: SessionId
     sequence: int
+
+
+class ParentLink(Struct, frozen=True, kw_only=True):
+    """The session that opened a session, and by which call; a program opens one without a call."""
+
+    session_id: SessionId
+    call_id: CallId | None = None
 
 
 OPEN: Final = (Status.PENDING, Status.RUNNING, Status.IDLE)
@@ -269,6 +284,9 @@ class Session(Struct, frozen=True, kw_only=True):
     program: ProcessRecord | None = None
     # What the open turn waits for while no process runs it.
     waiting: Wait | None = None
+    # The session that opened it, and how many it has opened itself.
+    parent: ParentLink | None = None
+    children: int = 0
 
     def at(self, state: "SessionState") -> "Session":
         """Return the session with everything that a commit changes as in a state."""

@@ -4,13 +4,14 @@ What a tool does, and whether a call may run now, is decided elsewhere.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from msgspec import Struct
 
 from holdfast.domain.errors import Code, Denied, Invalid
+from holdfast.domain.ids import is_slug
 
 
 class FsTier(StrEnum):
@@ -62,6 +63,7 @@ class ResultCode(StrEnum):
     EXPIRED = "expired"
     TARGET_CHANGED = "target_changed"
     ABORTED = "aborted"
+    CHILD_FAILED = "child_failed"
     LIMIT = "limit"
     TIMEOUT = "timeout"
     TOO_LARGE = "too_large"
@@ -99,13 +101,15 @@ CATALOGUE: Final = frozenset(
 # read in a session without other tools.
 CHECKPOINT: Final = "checkpoint"
 ALWAYS: Final = frozenset({CHECKPOINT, "read_output"})
+# Starts another agent; offered only where its definition names agents.
+INVOKE_AGENT: Final = "invoke_agent"
 # Tools named in files of other programs; such files load, but the tools are not offered.
-ELSEWHERE: Final = frozenset({"web_search", "mcp_call", "read_clipboard", "invoke_agent"})
+ELSEWHERE: Final = frozenset({"web_search", "mcp_call", "read_clipboard", INVOKE_AGENT})
 
 # Prefix of every MCP tool id; no built-in tool has it.
 REMOTE: Final = "mcp_"
 # Names that no function and no definition may have, and the form of all others.
-RESERVED: Final = CATALOGUE | {"invoke_agent", "final_result"}
+RESERVED: Final = CATALOGUE | {INVOKE_AGENT, "final_result"}
 TOOL_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 # How long a client has to answer a call, in seconds.
 CLIENT_TIMEOUT: Final = 3_600.0
@@ -138,6 +142,11 @@ def require_tool(name: str, *, field: str) -> str:
     return name
 
 
+def is_list_of_texts(value: Any) -> TypeGuard[Sequence[str]]:
+    """Return whether a value of plain JSON is a list of texts."""
+    return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
+
+
 class ToolSpec(Struct, frozen=True, kw_only=True):
     """A tool as its author described it; stored and shown unchanged."""
 
@@ -168,6 +177,12 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
         """Return how long a client has to answer a call, in seconds."""
         given = (self.extra or {}).get("timeout_s")
         return float(given) if isinstance(given, int | float) else CLIENT_TIMEOUT
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """Return the slugs of the agents that `invoke_agent` may start."""
+        given = (self.extra or {}).get("agents") if self.name == INVOKE_AGENT else None
+        return tuple(filter(is_slug, given)) if is_list_of_texts(given) else ()
 
     @property
     def is_described(self) -> bool:
@@ -237,6 +252,21 @@ def narrow(granted: Grant, wanted: Grant) -> Grant:
             wider,
         )
     return wanted
+
+
+def common_grant(one: Grant, other: Grant) -> Grant:
+    """Return what both grants allow."""
+    return Grant(
+        fs=narrowest_tier((one, other)),
+        # Exact entries, as in `narrow`: one glob within another is not recognized.
+        commands=_common(one.commands, other.commands),
+        command_globs=_common(one.command_globs, other.command_globs),
+        domains=_common(one.domains, other.domains),
+    )
+
+
+def _common(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(each for each in one if each in other)
 
 
 def narrow_tools(

@@ -80,15 +80,15 @@ def is_affordable(state: TurnState, need: Need) -> bool:
 
 def estimate(state: TurnState, need: Need) -> Estimate:
     """Return the session's cost after a request with a useful answer."""
-    prices = need.model.prices
+    prices, spent = need.model.prices, state.spent + state.tree.below
     if prices is None:
-        return Estimate(spent=state.spent, projected=None)
+        return Estimate(spent=spent, projected=None)
     least = min(need.output or USEFUL_TOKENS, USEFUL_TOKENS)
     if _only_warns(state):
         # No output limit is sent, so use the expected output instead of the useful minimum.
         least = need.output or ANSWER_TOKENS
     cost = _input_cost(need, prices) + price(Usage(output=least), prices)
-    return Estimate(spent=state.spent, projected=state.spent + cost)
+    return Estimate(spent=spent, projected=spent + cost)
 
 
 def output_limit(state: TurnState, need: Need) -> int | None:
@@ -151,7 +151,10 @@ def _output_left(state: TurnState, need: Need) -> int | None:
     prices = need.model.prices
     if state.cap <= 0 or _only_warns(state) or prices is None or not prices.output:
         return None
-    money = state.cap - state.spent - _input_cost(need, prices)
+    money = state.cap - state.spent - state.tree.below
+    if state.tree.room is not None:
+        money = min(money, state.tree.room)
+    money -= _input_cost(need, prices)
     return max(0, money) * _MILLION // prices.output
 
 
@@ -201,18 +204,27 @@ def _encoded(value: object) -> int:
     return len(msgspec.json.encode(value))
 
 
+_SPENT_ABOVE: Final = "The budget of a session that has started this one is used up."
+
+
 async def afford(state: TurnState, need: Need, new_id: Callable[[], str]) -> Outcome | None:
     """Return the outcome if the budget refuses a request; may ask for a higher budget."""
     budget = state.turn.budget
     if budget is None or state.cap <= 0:
         return None
+    if state.turn.tree is not None:
+        # Before each request, because the other sessions of the tree are at work as well.
+        state.tree = await state.turn.tree()
     found = estimate(state, need)
     if found.projected is None:
         return await _unpriced(state, need.model)
-    if found.projected <= state.cap:
+    room = state.tree.room
+    has_room = room is None or found.projected - found.spent <= room
+    if found.projected <= state.cap and has_room:
         return None
-    if budget.on_exceed is OnExceed.FAIL:
-        return _spent(state, found)
+    if not has_room or budget.on_exceed is OnExceed.FAIL:
+        # Not a question: a budget above can be raised only where it was set.
+        return _spent(state, found) if has_room else _over(_SPENT_ABOVE)
     if budget.on_exceed is OnExceed.PAUSE:
         return await _ask(state, found, new_id)
     # Once for each exceeded budget, because the cost of a session never decreases.

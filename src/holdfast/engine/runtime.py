@@ -32,7 +32,9 @@ from holdfast.domain.messages import (
 from holdfast.domain.secrets import Scrubber
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.text import storable
-from holdfast.domain.tools import REMOTE, Effect, ResultCode
+from holdfast.domain.tools import INVOKE_AGENT, REMOTE, Effect, ResultCode
+from holdfast.domain.waits import WaitReason
+from holdfast.engine.cancellation import stop_if_cancelled
 from holdfast.engine.model_requests import (
     CUT_BY_BUDGET,
     FILTERED,
@@ -108,7 +110,11 @@ class EngineRuntime:
                     # but no further call is started.
                     if task.cancelling():
                         raise asyncio.CancelledError
-                    done = await dispatch(self._toolbox, state, call, self._new_id)
+                    try:
+                        done = await dispatch(self._toolbox, state, call, self._new_id)
+                    except TurnPausedError as paused:
+                        await self._start_children(state, calls[place:], paused)
+                        raise
                     state.carry(answer(call, done))
                     if place < len(calls):
                         await state.emit()
@@ -127,6 +133,25 @@ class EngineRuntime:
         except TurnPausedError:
             self._thoughts.keep(state)
             raise
+
+    async def _start_children(
+        self, state: TurnState, calls: Sequence[Call], paused: TurnPausedError
+    ) -> None:
+        """Let children of the next calls work while the turn waits for one; extends its wait."""
+        for call in calls:
+            if paused.wait.reason is not WaitReason.CHILD or call.name != INVOKE_AGENT:
+                return
+            stop_if_cancelled()
+            try:
+                done = await dispatch(self._toolbox, state, call, self._new_id)
+            except TurnPausedError as other:
+                paused.wait = replace(
+                    paused.wait,
+                    call_ids=(*paused.wait.call_ids, *other.wait.call_ids),
+                    children=(*paused.wait.children, *other.wait.children),
+                )
+            else:
+                await state.emit(answer(call, done))
 
     async def compact(self, turn: TurnInput) -> Sequence[Draft]:
         """Summarise everything before the last answered turn."""

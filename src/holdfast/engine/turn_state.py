@@ -25,7 +25,7 @@ from holdfast.domain.messages import (
 from holdfast.domain.sessions import describe_editor
 from holdfast.domain.time import microseconds
 from holdfast.ports.llm import LlmReasoning, LlmTool
-from holdfast.ports.runtime import Emit, TurnEnd, TurnInput
+from holdfast.ports.runtime import Emit, TreeCost, TurnEnd, TurnInput
 from holdfast.services.agents import OUTPUT_SCHEMA, schema_of
 
 # Upper bound of the tokens that providers add to each message.
@@ -65,6 +65,8 @@ class TurnState:
         self.step = turn.step
         self.ordinal = turn.ordinal
         self.spent = turn.spent
+        # Of the tree that the session belongs to, read before each request under a budget.
+        self.tree = TreeCost()
         self.cap = turn.budget.microcents if turn.budget else 0
         # A failed request reports zero usage, which says nothing about the conversation.
         self.last_usage = turn.last_usage if turn.last_usage != Usage() else None

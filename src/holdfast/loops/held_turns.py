@@ -94,9 +94,10 @@ class HeldTurns:
                 await self._turns.give_up(lease, turn_input)
                 text = turn_input.failure.message if turn_input.failure else "A limit was reached."
                 raise LimitReached(Code.TURN_ENTRY_LIMIT, text)
-            # A block cannot be left and entered again, so it cannot wait for a client.
-            if turn_input.place is not None and turn_input.place.client_tools:
-                place = replace(turn_input.place, client_tools={})
+            # A block cannot be left and entered again, so it cannot wait for a client, and it waits
+            # for its children where it is.
+            if turn_input.place is not None:
+                place = replace(turn_input.place, client_tools={}, may_pause=False)
                 turn_input = replace(turn_input, place=place)
             async with self._ended(lease, turn_input, held, wanted) as turn:
                 yield turn

@@ -18,7 +18,7 @@ from holdfast.domain.messages import Role
 from holdfast.domain.turns import INTERRUPTED, ResumePolicy
 from holdfast.domain.waits import Wait, WaitReason
 from holdfast.loops.held_turns import failure_of
-from holdfast.loops.turn import LoopServices, LoopTurn
+from holdfast.loops.turn import LoopServices, LoopTurn, leave_entries
 from holdfast.ports.runtime import (
     Emit,
     TurnEnd,
@@ -83,6 +83,7 @@ class Loops:
             raise TurnPausedError(_wait_for(turn.agent.slug))
         if loop.resume is ResumePolicy.STOP and _has_begun(turn):
             raise TurnFailedError(INTERRUPTED)
+        leave_entries()
         async with self._limits[loop.name]:
             own = LoopTurn(turn, emit, self._parts(), resume=loop.resume)
             try:

@@ -18,6 +18,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
+from holdfast.children.model import ChildAnswer
 from holdfast.domain.calls import Call, call_key
 from holdfast.domain.costs import Usage, price
 from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome, notice_draft
@@ -38,8 +39,8 @@ from holdfast.domain.messages import (
     require_content,
 )
 from holdfast.domain.models import Model
-from holdfast.domain.sessions import Session, StopReason
-from holdfast.domain.tools import Effect, ResultCode
+from holdfast.domain.sessions import Budget, Session, StopReason
+from holdfast.domain.tools import INVOKE_AGENT, Effect, Grant, ResultCode
 from holdfast.domain.turns import ResumePolicy
 from holdfast.engine.tool_calls import answer, dispatch
 from holdfast.engine.turn_state import TurnState
@@ -55,6 +56,11 @@ _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.:/-]{0,63}")
 _BRANCH: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 # Set while a function of an entry runs: an entry inside it would be hidden from a replay.
 _inside: ContextVar[bool] = ContextVar("holdfast_inside_an_entry", default=False)
+
+
+def leave_entries() -> None:
+    """Note that no entry runs here: the task may have been started by the call of another turn."""
+    _inside.set(False)
 
 
 class CallDenied(Exception):  # noqa: N818 — an outcome of the call
@@ -83,6 +89,8 @@ class LoopServices(Struct, frozen=True, kw_only=True):
     toolbox: Toolbox
     # Returns a toolbox that has one function and grants it.
     alone: Callable[[UntypedTool], Toolbox]
+    # Starts any agent of the owner.
+    spawner: Toolbox
     find_model: Callable[[str], Awaitable[Model]]
     new_id: Callable[[], str]
     now: Callable[[], datetime]
@@ -138,6 +146,26 @@ class Branch:
             tool = UntypedTool(run, name=name, effect=effect, approval=approval, timeout=timeout)
             toolbox = self._turn.parts.alone(tool)
         return self._turn.make_call(place, name, asked, toolbox, returns)
+
+    def spawn(
+        self,
+        agent: str,
+        task: str,
+        *,
+        title: str | None = None,
+        budget: Budget | None = None,
+        grant: Grant | None = None,
+        tools: Sequence[str] | None = None,
+    ) -> Awaitable[ChildAnswer]:
+        """Give a task to another agent, in a session below this one, and return its answer.
+
+        Raises `ToolFailed` if the agent has not answered.
+        """
+        given = {"title": title, "budget": budget, "grant": grant, "tools": tools}
+        named = {name: value for name, value in given.items() if value is not None}
+        asked = msgspec.to_builtins({"agent": agent, "task": task, **named})
+        spawner = self._turn.parts.spawner
+        return self._turn.make_call(self._next(), INVOKE_AGENT, asked, spawner, ChildAnswer)
 
     @overload
     def step(

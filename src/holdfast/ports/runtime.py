@@ -64,6 +64,10 @@ class Coordinator(Protocol):
     def resume(self, key: SessionKey) -> None:
         """Continue a paused turn that was answered, if it was paused or may run here."""
 
+    @property
+    def runs_turns(self) -> bool:
+        """Return whether this process runs queued turns."""
+
     def active(self) -> frozenset[SessionKey]:
         """Return the sessions whose turns run in this process."""
 
@@ -134,6 +138,16 @@ class Limits(Struct, frozen=True, kw_only=True):
     budget: Budget | None = None
 
 
+class TreeCost(Struct, frozen=True, kw_only=True):
+    """What the sessions below a session have cost, and what those above leave to it.
+
+    Without `room`, no session above has a budget that stops a turn.
+    """
+
+    below: int = 0
+    room: int | None = None
+
+
 class TurnInput(Struct, frozen=True, kw_only=True):
     """Everything a runtime receives about a turn: no store, no surface."""
 
@@ -165,6 +179,8 @@ class TurnInput(Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     budget: Budget | None = None
     spent: int = 0
+    # Reads the costs of the tree that the session belongs to; None if it stands alone.
+    tree: Callable[[], Awaitable[TreeCost]] | None = None
     # Usage of the session's newest request, to estimate how full the model's context window is.
     last_usage: Usage | None = None
     # The model of that request, because another model counts the same text differently.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.store.agents import AgentRows
     from holdfast.store.approvals import ApprovalRows
     from holdfast.store.calls import CallRows
+    from holdfast.store.children import ChildRows
     from holdfast.store.client_requests import ClientRequestRows
     from holdfast.store.costs import CostRows
     from holdfast.store.events import EventRows
@@ -61,6 +62,7 @@ class Tx(Protocol):
     agents: "AgentRows"
     approvals: "ApprovalRows"
     calls: "CallRows"
+    children: "ChildRows"
     client_requests: "ClientRequestRows"
     costs: "CostRows"
     events: "EventRows"

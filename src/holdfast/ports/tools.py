@@ -49,6 +49,10 @@ class ToolWorkspace(Struct, frozen=True, kw_only=True):
     tools: frozenset[str]
     # Definitions of tools that a client runs, by name.
     client_tools: Mapping[str, ToolSpec] = {}
+    # The agents that the session may start.
+    agents: tuple[str, ...] = ()
+    # Whether a turn that waits may be paused; a block of a program cannot be left and entered.
+    may_pause: bool = True
     servers: tuple[Mapping[str, Any], ...] = ()
     # MCP servers named by the user's client; naming one implies consent to it.
     session_servers: tuple[Mapping[str, Any], ...] = ()

@@ -29,9 +29,11 @@ from holdfast.domain.text import require_text
 from holdfast.domain.tools import (
     CLIENT_TIMEOUT,
     CLIENT_TIMEOUT_LONGEST,
+    INVOKE_AGENT,
     TOOL_NAME,
     Effect,
     ToolSpec,
+    is_list_of_texts,
     is_reserved,
     tool_fields,
 )
@@ -431,14 +433,20 @@ def require_schemas(extra: Mapping[str, Any]) -> None:
             raise Invalid(Code.AGENT_INVALID, f"{key} is not valid: {fault}.", {"fields": [key]})
 
 
+# How many agents a definition of `invoke_agent` may name.
+AGENTS_MOST: Final = 64
 DEFINITION_LARGEST: Final = 64 << 10
 _APPROVALS: Final = frozenset({None, "auto", "ask", "deny", "mode"})
 
 
 def require_definitions(tools: Iterable[ToolSpec]) -> None:
-    """Refuse a tool with `parameters`, which a client runs, that could not be offered or run."""
+    """Refuse a definition of a client's tool, or of `invoke_agent`, that could not be offered."""
     for tool in tools:
         fault = _definition_fault(tool) if tool.parameters is not None else None
+        if tool.name == INVOKE_AGENT and "agents" in (tool.extra or {}):
+            given = (tool.extra or {})["agents"]
+            is_good = is_list_of_texts(given) and len(tool.agents) == len(given) <= AGENTS_MOST
+            fault = fault if is_good else f"agents must be a list of at most {AGENTS_MOST} slugs"
         if fault is not None:
             text = f"The tool {tool.name} is not valid: {fault}."
             raise Invalid(Code.TOOL_INVALID, text, {"field": "tools", "tool": tool.name})

@@ -1,6 +1,6 @@
 """Costs: reports from the ledger. Integers, so that sums are exact."""
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import reduce
 
 from msgspec.structs import replace
@@ -11,7 +11,8 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import AgentId, ModelId, Owner, SessionId, SessionKey
 from holdfast.domain.queries import WorkQuery
 from holdfast.domain.sessions import Budget, OnExceed, Session, SessionState, stricter_budget
-from holdfast.ports.store import Store, Tx
+from holdfast.ports.runtime import TreeCost
+from holdfast.ports.store import Brief, Store, Tx
 
 
 class Costs:
@@ -94,6 +95,32 @@ async def budget_of(
 def is_simple_budget(session: Session, configured: Budget | None) -> bool:
     """Return whether the budget of a session follows from its own and the configured one alone."""
     return session.budget is None or configured is None or session.budget == configured
+
+
+def tree_of(
+    store: Store, session: Session, key: SessionKey, configured: Budget | None
+) -> Callable[[], Awaitable[TreeCost]] | None:
+    """Return what reads the costs of a session's tree; `None` if it can be in none."""
+    may_start = session.children or any(tool.agents for tool in session.tools)
+    if session.parent is None and not may_start:
+        return None
+    return lambda: store.read(Brief(lambda tx: _tree_cost(tx, key, configured)))
+
+
+async def _tree_cost(tx: Tx, key: SessionKey, configured: Budget | None) -> TreeCost:
+    room: int | None = None
+    above = await tx.children.parent(key)
+    while above is not None:
+        found = await tx.sessions.get_by_key(above)
+        if found is None:
+            break
+        session, state = found
+        budget = await budget_of(tx, session, above, configured)
+        if budget is not None and budget.microcents and budget.on_exceed is not OnExceed.WARN:
+            left = budget.microcents - state.microcents - await tx.children.cost_below(above)
+            room = left if room is None else min(room, left)
+        above = await tx.children.parent(above)
+    return TreeCost(below=await tx.children.cost_below(key), room=room)
 
 
 async def turns_left(

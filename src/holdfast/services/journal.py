@@ -62,14 +62,18 @@ ROWS_BRIEF: Final = 50
 class SessionWriter(CommitBuilder):
     """Builds a commit to one session inside a transaction, in which it may read."""
 
-    def __init__(self, tx: Tx, state: SessionState, stamping: Stamping) -> None:
+    def __init__(
+        self, entry: "JournalTransaction", state: SessionState, stamping: Stamping
+    ) -> None:
         super().__init__(
             state,
             now=stamping.now(),
             new_id=stamping.id_factory.new_at,
             scrubber=stamping.scrubber(),
         )
-        self.tx = tx
+        self.tx = entry.tx
+        # For sessions that a change of this one concerns, such as its children.
+        self.entry = entry
 
     async def load_turn(self) -> None:
         """Read what is stored about the turn in progress; rows that end it depend on it."""
@@ -159,7 +163,7 @@ class JournalTransaction:
         # One writer per session, because a second one would not see the rows of the first.
         writer = self._writers.get(state.key)
         if writer is None:
-            writer = self._writers[state.key] = SessionWriter(self.tx, state, self._stamping)
+            writer = self._writers[state.key] = SessionWriter(self, state, self._stamping)
         return writer
 
 
@@ -222,6 +226,22 @@ class Journal:
         self._doorbell = doorbell
         self._stamping = stamping
         self._live = LiveSessions()
+        self._on_end: Callable[[SessionKey], None] | None = None
+
+    def watch_ends(self, on_end: Callable[[SessionKey], None]) -> None:
+        """Call a function after each commit that ends a turn, a session or all of it."""
+        self._on_end = on_end
+
+    def refresh(self, key: SessionKey) -> None:
+        """Read again what is stored beside the state of a session, when it is needed."""
+        if (live := self._live.get(key)) is not None:
+            live.session = None
+
+    def _note_end(self, commit: SessionCommit) -> None:
+        if self._on_end is not None and (
+            commit.state.settled != commit.before.settled or commit.state.status not in OPEN
+        ):
+            self._on_end(commit.state.key)
 
     def deltas(self) -> RedactedDeltas:
         """Return the redaction filter for the drafts of one turn."""
@@ -262,9 +282,12 @@ class Journal:
         for commit in written[-1].commits:
             self._follow(commit)
             self._doorbell.ring(commit.state.key, partial(describe, commit))
+            self._note_end(commit)
         for key in written[-1].removed:
             self.forget(key)
             self._doorbell.ring(key)
+            if self._on_end is not None:
+                self._on_end(key)
         return result
 
     def _follow(self, commit: SessionCommit) -> None:
@@ -445,6 +468,7 @@ class Journal:
         if not waiter.done():
             waiter.set_result(None)
         self._doorbell.ring(key, partial(describe, commit))
+        self._note_end(commit)
 
     async def write(
         self,

@@ -135,7 +135,7 @@ class Leases:
         if not is_paused(state) or microseconds(self._clock.now()) >= -state.until:
             return False
         wait = await writer.tx.waits.of(state.key)
-        return wait is None or wait.reason in ELSEWHERE
+        return wait is None or wait.reason in {*ELSEWHERE, WaitReason.CHILD}
 
     async def claim_external(self, writer: SessionWriter) -> Lease:
         """Take a session whose turns a framework runs, before its first durable call.

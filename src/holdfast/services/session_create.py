@@ -1,7 +1,7 @@
 """Create sessions: new ones, and forks that continue from a message of another session."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -36,6 +36,7 @@ from holdfast.domain.sessions import (
     Created,
     ForkPoint,
     ForkRequest,
+    ParentLink,
     Session,
     SessionContext,
     SessionRequest,
@@ -66,7 +67,12 @@ from holdfast.services.journal import (
 from holdfast.services.live_session import MessageRange, rows_of
 from holdfast.services.models import Models
 from holdfast.services.repos import Repos, find_repo
-from holdfast.services.session_lifecycle import Resumption, context_of, reopen
+from holdfast.services.session_lifecycle import (
+    Resumption,
+    add_user_message,
+    context_of,
+    reopen,
+)
 from holdfast.services.turn_inputs import FolderProvider
 from holdfast.zones.binding import bind_zone
 
@@ -84,6 +90,18 @@ class SessionRules(Struct, frozen=True, kw_only=True):
     require_program: Callable[[AcpRuntime], None] = lambda _: None
     # The functions that this process has for an owner, by name.
     functions: Callable[[Owner], frozenset[str]] = lambda _: frozenset()
+
+
+class ChildOpening(Struct, frozen=True, kw_only=True):
+    """The opening of a session by another one, with its first message.
+
+    `narrow` returns the agent and the request within the powers of the parent, or refuses them.
+    """
+
+    parent: SessionKey
+    link: ParentLink
+    draft: MessageDraft
+    narrow: Callable[[Tx, Agent, SessionRequest], Awaitable[tuple[Agent, SessionRequest]]]
 
 
 class AgentSnapshot(Struct, frozen=True, kw_only=True):
@@ -264,11 +282,14 @@ class SessionCreation:
         *,
         id: str | None,
         functions: tuple[str, ...] = (),
+        under: ChildOpening | None = None,
     ) -> Created[Session]:
         """Open a session with an agent, given by id or slug; `functions` join the agent's tools."""
         session_id = self._session_id(id)
         identity = (owner, agent, request.identity())
         digest = digest_of(*identity, functions) if functions else digest_of(*identity)
+        if under is not None:
+            digest = digest_of(*identity, under.link, under.draft.parts)
         await self.require_model(request.model)
 
         async def compose(entry: JournalTransaction) -> Created[Session]:
@@ -276,10 +297,16 @@ class SessionCreation:
             if known is not None:
                 return Created(thing=known, is_new=False)
             chosen = await find_agent(entry.tx, owner, agent)
-            session, notices = await self._built(entry, chosen, request, session_id, functions)
+            wanted = request
+            if under is not None:
+                chosen, wanted = await under.narrow(entry.tx, chosen, request)
+            session, notices = await self._built(entry, chosen, wanted, session_id, functions)
             await self.slots.require(entry.tx, chosen)
             opened, key = await _started(entry, session, empty_state(session), digest, notices)
             await bind_zone(entry, chosen, key)
+            if under is not None:
+                await entry.tx.children.add(key, under.parent, under.link)
+                add_user_message(await entry.open_by_key(key), under.draft)
             return Created(thing=opened, is_new=True)
 
         # Not brief with a repository, because resolving its path may block on a slow disk.

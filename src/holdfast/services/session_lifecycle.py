@@ -60,7 +60,7 @@ from holdfast.services.live_session import MessageRange, rows_of
 from holdfast.services.media import find_size
 from holdfast.services.models import Models
 from holdfast.services.turn_inputs import FolderProvider
-from holdfast.services.turns import open_step, repair_turn
+from holdfast.services.turns import begin, open_step, repair_turn
 from holdfast.zones.binding import unbind_zone
 
 
@@ -308,6 +308,22 @@ async def abort(
     )
     # A higher epoch: the running process gets LEASE_LOST at its next write.
     writer.update(holder=None, until=0, epoch=writer.state.epoch + 1)
+    await abort_children(writer, reason)
+
+
+async def abort_children(writer: SessionWriter, reason: str | None = None) -> None:
+    """Stop the turns that run or wait in a session's children, and in theirs.
+
+    In the same transaction, so that a crash leaves no child at work for a parent that has ended.
+    """
+    for child in await writer.tx.sessions.children(writer.state.key):
+        below = await writer.entry.open_by_key(child.key)
+        if has_waiting_turn(below.state):
+            # A task that has not begun must not run, either.
+            begin(below)
+            await abort(below, reason=reason)
+        else:
+            await abort_children(below, reason)
 
 
 CLOSING: Final[Mapping[Status, Verb]] = {
@@ -317,7 +333,7 @@ CLOSING: Final[Mapping[Status, Verb]] = {
 
 
 class DeletePolicy(StrEnum):
-    """What happens to the forks of a deleted session."""
+    """What happens to the forks and the children of a deleted session."""
 
     REFUSE = "refuse"
     CASCADE = "cascade"
@@ -330,11 +346,16 @@ def require_reason(reason: str | None) -> None:
         require_text(reason, field="reason", shortest=1, longest=255)
 
 
-async def close(writer: SessionWriter, status: Status, reason: str | None) -> SessionState:
-    """Close a session and stop its running turn; a no-op on a closed session."""
+async def close(
+    writer: SessionWriter, status: Status, reason: str | None, *, is_tree: bool = True
+) -> list[SessionState]:
+    """Close a session and, unless it stands alone, its children; a running turn is stopped.
+
+    Returns what was closed, deepest last; nothing for a closed session.
+    """
     ended = transition(writer.state.status, CLOSING[status])
     if ended is writer.state.status:
-        return writer.state
+        return []
     if writer.state.status is Status.RUNNING:
         # Waiting turns do not run until the session is resumed.
         await abort(writer, more_turns=False)
@@ -351,7 +372,10 @@ async def close(writer: SessionWriter, status: Status, reason: str | None) -> Se
         until=0,
         epoch=writer.state.epoch + 1,
     )
-    return writer.state
+    closed = [writer.state]
+    for child in await writer.tx.sessions.children(writer.state.key) if is_tree else ():
+        closed += await close(await writer.entry.open_by_key(child.key), status, reason)
+    return closed
 
 
 async def delete(
@@ -367,7 +391,20 @@ async def delete(
             "(--detach); over HTTP, ?cascade=true or ?detach=true.",
             {"forks": [fork.session_id for fork in forks]},
         )
+    children = await sessions.children(state.key)
+    if children and policy is DeletePolicy.REFUSE:
+        raise Conflict(
+            Code.SESSION_HAS_CHILDREN,
+            "The session has started other sessions; delete them too (--cascade) or make them "
+            "independent (--detach); over HTTP, ?cascade=true or ?detach=true.",
+            {"children": [child.session_id for child in children]},
+        )
     gone: tuple[SessionState, ...] = ()
+    if policy is DeletePolicy.DETACH:
+        await entry.tx.children.detach(state.key)
+    else:
+        for child in children:
+            gone += await delete(entry, child, policy)
     # Forks first, because their inherited rows are read from the parent.
     for fork in forks:
         if policy is DeletePolicy.DETACH:
@@ -448,6 +485,9 @@ class Interruptions:
             running = writer.state.settled + 1
             is_meant = stop.turn in (None, running)
             if not is_meant or writer.state.status is not Status.RUNNING:
+                if stop.turn is None:
+                    # What a program has started may be at work although nothing waits for it.
+                    await abort_children(writer, stop.reason)
                 return writer.state, is_meant, None
             await abort(writer, reason=stop.reason)
             return writer.state, is_meant, running

@@ -16,7 +16,6 @@ from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.messages import NoticeCode
 from holdfast.domain.queries import Page, SessionQuery, require_limit
 from holdfast.domain.sessions import (
-    OPEN,
     Created,
     ForkRequest,
     Session,
@@ -39,7 +38,7 @@ from holdfast.services.journal import (
     stale_etag,
 )
 from holdfast.services.leases import Leases
-from holdfast.services.session_create import SessionCreation
+from holdfast.services.session_create import ChildOpening, SessionCreation
 from holdfast.services.session_lifecycle import (
     CLOSING,
     DeletePolicy,
@@ -108,10 +107,14 @@ class Sessions:
         *,
         id: str | None = None,
         functions: tuple[str, ...] = (),
+        under: ChildOpening | None = None,
     ) -> Created[Session]:
-        """Open a session; `is_new` is false if an equal request with this id did so before."""
+        """Open a session; `is_new` is false if an equal request with this id did so before.
+
+        With `under` it is opened by another session, with its first message.
+        """
         made = await self._openings.open(
-            owner, agent, request or SessionRequest(), id=id, functions=functions
+            owner, agent, request or SessionRequest(), id=id, functions=functions, under=under
         )
         return await self._shown_as_made(made, cause="opened")
 
@@ -294,16 +297,17 @@ class Sessions:
             )
         require_reason(reason)
 
-        async def end(writer: SessionWriter) -> tuple[SessionState, bool]:
-            was_open = writer.state.status in OPEN
-            return await close(writer, status, reason), was_open
+        async def end(writer: SessionWriter) -> tuple[SessionState, list[SessionState]]:
+            closed = await close(writer, status, reason)
+            return writer.state, closed
 
-        state, was_open = await self._journal.write(owner, session_id, end, urgent=True)
+        state, closed = await self._journal.write(owner, session_id, end, urgent=True)
         await self._coordinator.dismiss(state.key)
-        session = await self.get(owner, session_id)
-        if was_open:
-            await self._tell_slot(session, delta=-1, cause=status)
-        return session
+        for each in closed:
+            await self._coordinator.dismiss(each.key)
+            closed_one = await self.get(owner, each.session_id)
+            await self._tell_slot(closed_one, delta=-1, cause=status)
+        return await self.get(owner, session_id)
 
     async def close_idle(self, seen: SessionState) -> bool:
         """Complete an idle session, unless it has changed since `seen` was read."""
@@ -316,7 +320,8 @@ class Sessions:
             # Uses the slot count and not the session, because a damaged one must not block the
             # sweep.
             before = await writer.tx.sessions.slots()
-            await close(writer, Status.COMPLETED, IDLE)
+            # Its children may be at work.
+            await close(writer, Status.COMPLETED, IDLE, is_tree=False)
             return before
 
         try:

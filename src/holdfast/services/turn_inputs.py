@@ -24,7 +24,7 @@ from holdfast.ports.runtime import Limits, TurnInput
 from holdfast.ports.store import Brief, Store, Tx
 from holdfast.ports.tools import ToolWorkspace
 from holdfast.services.approvals import Approvals
-from holdfast.services.costs import budget_of, is_simple_budget
+from holdfast.services.costs import budget_of, is_simple_budget, tree_of
 from holdfast.services.journal import Journal, require_lease, session_not_found
 from holdfast.services.live_session import UNREAD, LiveSession
 from holdfast.services.media import SessionOutputStore
@@ -96,6 +96,7 @@ class Workspaces:
             # The session's grant is already within its agent's.
             grants=(session.grant, self._ceiling),
             tools=frozenset(tool.name for tool in session.tools) | implied,
+            agents=tuple(slug for tool in session.tools for slug in tool.agents),
             client_tools={tool.name: tool for tool in session.tools if tool.is_client_run},
             servers=servers,
             session_servers=session_servers,
@@ -201,6 +202,7 @@ class TurnInputs:
             ordinal=state.requests + 1,
             budget=budget,
             spent=state.microcents,
+            tree=tree_of(store, session, key, self._limits.budget),
             last_usage=newest.usage if newest else None,
             last_model=newest.model_id if newest else None,
         )

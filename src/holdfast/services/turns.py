@@ -161,6 +161,8 @@ class Turns:
             # Race: the answer may have been written since the turn stopped waiting for it.
             if wait.approval_id is not None and not any(writer.waiting()):
                 return TurnWritten.GOES_ON
+            if await writer.tx.children.have_ended(writer.state.owner, wait.children):
+                return TurnWritten.GOES_ON
             if paused.timeout_s is not None:
                 wait = await request_calls(writer, wait, paused.timeout_s)
             await pause_turn(writer, wait)

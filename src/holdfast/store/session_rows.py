@@ -14,6 +14,7 @@ from holdfast.domain.ids import AgentId, ModelId, Owner, RepoId
 from holdfast.domain.sessions import (
     Budget,
     ForkPoint,
+    ParentLink,
     Session,
     SessionContext,
     SessionState,
@@ -42,6 +43,7 @@ class Opening(Struct, frozen=True, kw_only=True):
 
 
 _decoder = msgspec.json.Decoder(Opening)
+_links = msgspec.json.Decoder(ParentLink)
 STATE_COLUMNS: Final = 26
 
 
@@ -179,7 +181,7 @@ def _opened(body: bytes) -> Opening:
 def session_of(row: Row, *, checks: bool) -> tuple[Session, SessionState]:
     """Return a session and its state from a joined row."""
     state = state_of(row[:STATE_COLUMNS], checks=checks)
-    repo_id, forked_id, created_at, body, stored, program, sum_of_it = row[STATE_COLUMNS:]
+    repo_id, forked_id, created_at, body, stored, program, sum_of_it, *family = row[STATE_COLUMNS:]
     require_sound(stored, created_at, body, what=f"session {state.session_id}")
     try:
         opening = _opened(body)
@@ -190,7 +192,19 @@ def session_of(row: Row, *, checks: bool) -> tuple[Session, SessionState]:
     # Ignore a damaged process record: the session stays readable, and `doctor` reports it.
     is_sound = program is not None and checksum(program) == sum_of_it
     process_record = record_of(program, sum_of_it) if is_sound else None
-    return (replace(session, program=process_record) if process_record else session), state
+    if process_record is not None:
+        session = replace(session, program=process_record)
+    return _with_family(session, *family), state
+
+
+def _with_family(session: Session, link: bytes | None, stored: int, children: int) -> Session:
+    """Return a session with its parent and the number of its children."""
+    if link is None and not children:
+        return session
+    if link is None:
+        return replace(session, children=children)
+    require_sound(stored, link, what=f"the parent of session {session.id}")
+    return replace(session, parent=_links.decode(link), children=children)
 
 
 def _joined(

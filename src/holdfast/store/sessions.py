@@ -36,12 +36,14 @@ s.key, s.id, s.owner, s.agent_id, s.title, s.status, s.last_stop, s.reason, s.tu
 HEAD_NAMES: Final = tuple(name.strip().removeprefix("s.") for name in _HEAD.split(","))
 _SESSION: Final = f"""
 {_HEAD},
-       s.repo_id, p.id, s.created_at, o.body, o.checksum, g.body, g.checksum
+       s.repo_id, p.id, s.created_at, o.body, o.checksum, g.body, g.checksum, c.body, c.checksum,
+       (SELECT count(*) FROM children WHERE parent_key = s.key)
   FROM sessions s
   JOIN openings o ON o.session_key = s.key
   LEFT JOIN sessions p ON p.key = s.forked_key
   LEFT JOIN programs g ON g.session_key = s.key
-""".strip()
+  LEFT JOIN children c ON c.session_key = s.key
+""".strip()  # noqa: S608 — the columns are a constant of this file
 ADD = """
 -- Insert a session. Keys are never reused; a fork stores the session and the row that it was forked
 -- at.
@@ -146,6 +148,14 @@ SELECT {_HEAD}
   FROM sessions s
  WHERE s.forked_key = :key
  ORDER BY s.created_at, s.id
+"""  # noqa: S608 — the columns are a constant of this file
+CHILDREN = f"""
+-- The sessions that this one has opened, oldest first.
+SELECT {_HEAD}
+  FROM children c
+  JOIN sessions s ON s.key = c.session_key
+ WHERE c.parent_key = :key
+ ORDER BY c.session_key
 """  # noqa: S608 — the columns are a constant of this file
 EXTEND = """
 -- Extend all leases of a process, except those of paused turns.
@@ -279,6 +289,12 @@ def _conditions(query: SessionQuery) -> tuple[list[str], dict[str, Any]]:
             "s.forked_key = (SELECT key FROM sessions WHERE owner = :owner AND id = :forked_from)"
         )
         parameters["forked_from"] = query.forked_from
+    if query.parent is not None:
+        conditions.append(
+            "s.key IN (SELECT session_key FROM children WHERE parent_key = "
+            "(SELECT key FROM sessions WHERE owner = :owner AND id = :parent))"
+        )
+        parameters["parent"] = query.parent
     if query.text is not None:
         conditions.append("instr(casefold(s.title), casefold(:text)) > 0")
         parameters["text"] = query.text
@@ -441,6 +457,9 @@ class SessionRows:
 
     async def forks(self, key: SessionKey) -> list[SessionState]:
         return [self._state(row) for row in await self._db.fetch(FORKS, {"key": key})]
+
+    async def children(self, key: SessionKey) -> list[SessionState]:
+        return list(sound(await self._db.fetch(CHILDREN, {"key": key}), self._state))
 
     async def extend(self, holder: str, until: int) -> set[SessionKey]:
         rows = await self._db.fetch(EXTEND, {"holder": holder, "until": until})

@@ -12,14 +12,16 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.children.service import Children
 from holdfast.domain.approvals import digest_of
 from holdfast.domain.messages import ResultStatus, ToolError
 from holdfast.domain.secrets import Scrubber
 from holdfast.domain.text import is_small
-from holdfast.domain.tools import Effect, ResultCode, ToolClass
+from holdfast.domain.tools import INVOKE_AGENT, Effect, ResultCode, ToolClass
 from holdfast.ports.llm import LlmTool
 from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, ToolWorkspace
 from holdfast.services import background_tasks
+from holdfast.tools.child_agents import find_child_tool
 from holdfast.tools.client_tools import ClientTool, find_client_tool
 from holdfast.tools.function_tools import FunctionTool, FunctionTools
 from holdfast.tools.mcp.tools import McpTools
@@ -41,10 +43,12 @@ class LocalToolbox:
         remote: McpTools | None = None,
         scrubber: Callable[[], Scrubber] = Scrubber,
         functions: FunctionTools | None = None,
+        children: Children | None = None,
     ) -> None:
         self._remote = remote
         self._scrubber = scrubber
         self._functions = functions
+        self._children = children
         # MCP servers of idle sessions are closed; they are started again on the next use.
         self._used: dict[str, float] = {}
         self._tools: dict[str, LocalTool[Any]] = {}
@@ -80,6 +84,9 @@ class LocalToolbox:
                 offers.append(self._offered[name])
         if self._functions is not None:
             offers += self._functions.offers(workspace)
+        starter = find_child_tool(workspace, INVOKE_AGENT, self._children)
+        if starter is not None:
+            offers.append(starter.offer())
         for name in workspace.client_tools:
             # Unless a function of this process has the name.
             own = self._own_tool(workspace, name)
@@ -183,6 +190,8 @@ class LocalToolbox:
         tool = self._tools.get(name)
         if tool is None and self._functions is not None:
             tool = self._functions.find(workspace, name)
+        if tool is None:
+            tool = find_child_tool(workspace, name, self._children)
         return tool or find_client_tool(workspace, name)
 
     async def _find_remote(self, workspace: ToolWorkspace, name: str) -> LocalTool[Any]:
@@ -233,9 +242,9 @@ class LocalToolbox:
 
 
 class OwnFunction(LocalToolbox):
-    """One function that a loop of the user calls; naming it in the program grants it."""
+    """One tool that a loop of the user calls; naming it in the program grants it."""
 
-    def __init__(self, tool: FunctionTool, scrubber: Callable[[], Scrubber]) -> None:
+    def __init__(self, tool: LocalTool[Any], scrubber: Callable[[], Scrubber]) -> None:
         super().__init__((tool,), scrubber=scrubber)
 
     def _is_granted(self, _: ToolWorkspace, name: str) -> bool:

@@ -5,12 +5,21 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct, field
 
+from holdfast.children.model import ChildRequest
 from holdfast.domain.sessions import ForkRequest
 from holdfast.services.session_views import SessionOverview
 from holdfast.services.sessions import Verification
-from holdfast.wire.agents import Tags
-from holdfast.wire.scalars import ModelRef, Number, Uuid
-from holdfast.wire.sessions import ContextForm, SessionForm, Title, session_form
+from holdfast.wire.agents import GrantForm, Tags, grant_form, grant_of
+from holdfast.wire.scalars import Cursor, Limit, ModelRef, Number, Uuid
+from holdfast.wire.sessions import (
+    BudgetForm,
+    ContextForm,
+    SessionForm,
+    Title,
+    budget_form,
+    budget_of,
+    session_form,
+)
 from holdfast.workflows.session_export import ExportFormat
 
 Reason = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -49,6 +58,50 @@ class Resumed(SessionForm, frozen=True, kw_only=True):
     """A resumed session; with no turns left, new messages are stored but not answered."""
 
     turns_left: int
+
+
+class ChildPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A task for another agent, in a session below this one."""
+
+    agent: Annotated[str, Meta(min_length=1, max_length=255)]
+    task: Annotated[str, Meta(min_length=1)]
+    id: Uuid | None = None
+    title: Title | None = None
+    budget: BudgetForm | None = None
+    grant: GrantForm | None = None
+    tools: tuple[Annotated[str, Meta(min_length=1, max_length=255)], ...] | None = None
+
+
+def child_request(body: ChildPost) -> ChildRequest:
+    """Return the request of a body."""
+    return ChildRequest(
+        agent=body.agent,
+        task=body.task,
+        title=body.title,
+        budget=budget_of(body.budget),
+        grant=grant_of(body.grant),
+        tools=body.tools,
+    )
+
+
+def child_post(request: ChildRequest, *, id: str) -> ChildPost:
+    """Return the body of a request."""
+    return ChildPost(
+        agent=request.agent,
+        task=request.task,
+        id=id,
+        title=request.title,
+        budget=budget_form(request.budget),
+        grant=grant_form(request.grant),
+        tools=request.tools,
+    )
+
+
+class ChildrenQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A page of children."""
+
+    limit: Limit = 100
+    cursor: Cursor | None = None
 
 
 class CompactPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -48,6 +48,7 @@ from holdfast.wire.agents import (
     session_agent_form,
     shown_runtime,
 )
+from holdfast.wire.children import ParentForm, parent_form, parent_of
 from holdfast.wire.costs import CostForm, UsageForm, cost_form, usage_form, usage_of
 from holdfast.wire.scalars import (
     Cursor,
@@ -259,6 +260,8 @@ class SessionForm(Struct, frozen=True, kw_only=True):
         WaitForm | None,
         Meta(description="What the open turn waits for while no process runs it."),
     ]
+    parent: Annotated[ParentForm | None, Meta(description="The session that opened it.")]
+    children: Annotated[int, Meta(description="How many sessions it has opened.")]
     # Only for an agent that is an external program.
     process: (
         Annotated[
@@ -312,6 +315,7 @@ class SessionsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     tag: tuple[str, ...] = ()
     q: Words | None = None
     forked_from: Uuid | None = None
+    parent: Uuid | None = None
     state: StateWords | None = None
     order: SessionOrder = SessionOrder.CREATED_AT
     begins: Annotated[str, Meta(pattern="^[0-9a-fA-F-]{8,36}$")] | None = None
@@ -320,7 +324,7 @@ class SessionsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class DeletionQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What happens to the forks of a deleted session."""
+    """What happens to the forks and the children of a deleted session."""
 
     cascade: bool = False
     detach: bool = False
@@ -350,7 +354,7 @@ def session_form(overview: SessionOverview) -> SessionForm:
         turn_cap=session.turn_cap,
         approval=session.approval,
         context=context_form(session.context),
-        budget=_budget_form(session.budget),
+        budget=budget_form(session.budget),
         usage=usage_form(spent.usage),
         cost=cost_form(
             spent.microcents,
@@ -362,6 +366,8 @@ def session_form(overview: SessionOverview) -> SessionForm:
         metadata=session_metadata(session),
         agent=session_agent_form(session.agent),
         waiting=wait_form(session.waiting),
+        parent=parent_form(session.parent),
+        children=session.children,
         process=_process_form(session),
     )
 
@@ -399,7 +405,7 @@ def session_request(body: SessionPost) -> SessionRequest:
         tools=None if body.tools is None else tuple(dict.fromkeys(body.tools)),
         approval=body.approval,
         turn_cap=body.turn_cap,
-        budget=None if body.budget is None else Budget(**msgspec.structs.asdict(body.budget)),
+        budget=budget_of(body.budget),
         overrides=None
         if body.overrides is None
         else AgentOverrides(**msgspec.structs.asdict(body.overrides)),
@@ -447,10 +453,16 @@ def _fork_form(session: Session) -> ForkPointForm | None:
     return ForkPointForm(session_id=point.session_id, sequence=point.sequence)
 
 
-def _budget_form(budget: Budget | None) -> BudgetForm | None:
+def budget_form(budget: Budget | None) -> BudgetForm | None:
+    """Return the form of a budget."""
     if budget is None:
         return None
     return BudgetForm(microcents=budget.microcents, on_exceed=budget.on_exceed)
+
+
+def budget_of(form: BudgetForm | None) -> Budget | None:
+    """Return the budget of a form."""
+    return None if form is None else Budget(**msgspec.structs.asdict(form))
 
 
 def session_post(request: SessionRequest, *, id: str) -> SessionPost:
@@ -464,7 +476,7 @@ def session_post(request: SessionRequest, *, id: str) -> SessionPost:
         metadata=request.metadata,
         repo_id=request.repo_id,
         turn_cap=request.turn_cap,
-        budget=_budget_form(budget),
+        budget=budget_form(budget),
         grant=grant_form(request.grant),
         approval=request.approval,
         context=None if context is None else context_form(context),
@@ -491,6 +503,7 @@ def sessions_query(query: SessionQuery, cursor: str | None) -> SessionsQuery:
         )
     return SessionsQuery(
         forked_from=query.forked_from,
+        parent=query.parent,
         state=",".join(query.statuses) or None,
         tag=query.tags,
         q=query.text,
@@ -512,6 +525,8 @@ def session_of(form: SessionForm) -> Session:
         agent_id=AgentId(form.agent_id),
         agent=_snapshot_of(form),
         waiting=wait_of(form.waiting),
+        parent=parent_of(form.parent),
+        children=form.children,
         repo_id=None if form.repo_id is None else RepoId(form.repo_id),
         title=form.title,
         tags=form.tags,
@@ -524,7 +539,7 @@ def session_of(form: SessionForm) -> Session:
         turn=form.turn,
         settled=form.settled,
         turn_cap=form.turn_cap,
-        budget=None if form.budget is None else Budget(**msgspec.structs.asdict(form.budget)),
+        budget=budget_of(form.budget),
         forked_from=None
         if fork is None
         else ForkPoint(session_id=SessionId(fork.session_id), sequence=fork.sequence),

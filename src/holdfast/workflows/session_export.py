@@ -1,9 +1,10 @@
 """Export a session as JSONL, Markdown or a workflow, with known secrets removed."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final, TypeVar, assert_never
 
 import msgspec
@@ -34,9 +35,9 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.models import model_of
 from holdfast.domain.secrets import Scrubber
-from holdfast.domain.sessions import Session
+from holdfast.domain.sessions import Session, SessionState
 from holdfast.domain.text import require_text
-from holdfast.ports.store import Store
+from holdfast.ports.store import Store, Tx
 from holdfast.services.batches import MessageBatch, read_batches
 from holdfast.services.journal import Journal, SessionWriter, session_not_found
 from holdfast.services.models import Models
@@ -179,6 +180,29 @@ def _as_stored(row: Message, _: bool) -> object:
     return message_record(row)
 
 
+async def _family(
+    owner: Owner, session_id: SessionId, tx: Tx
+) -> tuple[Session, SessionState, list[SessionId]]:
+    """Return a session with its state and the sessions that it has opened."""
+    found = await tx.sessions.get(owner, session_id)
+    if found is None:
+        raise session_not_found()
+    session, head = found
+    children = await tx.sessions.children(head.key) if session.children else ()
+    return session, head, [child.session_id for child in children]
+
+
+def _tree_note(session: Session, children: Sequence[SessionId]) -> str:
+    """Return where a session stands in its tree; nothing for one that stands alone."""
+    notes = []
+    if session.parent is not None:
+        call = f" by the call {session.parent.call_id}" if session.parent.call_id else ""
+        notes.append(f"Started by the session {session.parent.session_id}{call}.")
+    if children:
+        notes.append(f"It has started the sessions {', '.join(children)}.")
+    return f"\n_{' '.join(notes)}_\n" if notes else ""
+
+
 class Exports:
     """Exports sessions for their owner; read-only except for `record`."""
 
@@ -227,17 +251,14 @@ class Exports:
         line: Line = _as_stored,
     ) -> ExportStream:
         """Return the same file as a stream; each piece is built in a thread on demand."""
-        found = await self._store.read(lambda tx: tx.sessions.get(owner, session_id))
-        if found is None:
-            raise session_not_found()
-        session, head = found
+        session, head, children = await self._store.read(partial(_family, owner, session_id))
         last = head.messages if through is None else max(through, 0)
         batches = read_batches(self._store, head, 1, last)
         match form:
             case ExportFormat.JSONL:
                 return _file(session, form, self._lines(batches, line))
             case ExportFormat.MARKDOWN:
-                return _file(session, form, self._sections(session, batches))
+                return _file(session, form, self._sections(session, batches, children))
             case ExportFormat.WORKFLOW:
                 return await self._workflow(session, batches)
             case _:
@@ -261,14 +282,17 @@ class Exports:
         async for batch in batches:
             yield await self._made(lines, batch)
 
-    async def _sections(self, session: Session, batches: Batches) -> Pieces:
+    async def _sections(
+        self, session: Session, batches: Batches, children: Sequence[SessionId]
+    ) -> Pieces:
         def sections(batch: MessageBatch) -> bytes:
             scrubber = self._scrubber()
             texts = (scrubber.clean_and_mask(_section(row)) for row in batch.rows)
             return "".join(f"\n{text}" for text in texts).encode()
 
         title = " ".join((session.title or f"Session {session.id}").split())
-        yield self._scrubber().clean_and_mask(f"# {title}\n").encode()
+        head = f"# {title}\n{_tree_note(session, children)}"
+        yield self._scrubber().clean_and_mask(head).encode()
         async for batch in batches:
             yield await self._made(sections, batch)
 

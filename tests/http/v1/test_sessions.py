@@ -75,6 +75,8 @@ async def test_a_session_opens_pending_with_its_defaults(visitor: Visitor, home:
         "last_event": 1,
         "metadata": {},
         "waiting": None,
+        "parent": None,
+        "children": 0,
         "agent": {
             "slug": agent["slug"],
             "name": agent["name"],

@@ -49,6 +49,15 @@ export function sessionQuery(id: string) {
   });
 }
 
+export function childrenQuery(id: string, count: number) {
+  return queryOptions({
+    // By their number, so that a new child is listed.
+    queryKey: ["session", id, "children", count],
+    queryFn: () => unwrap(server.GET("/v1/sessions/{session_id}/children", { params: { path: { session_id: id } } })),
+    enabled: count > 0,
+  });
+}
+
 export function approvalsQuery(id: string) {
   return queryOptions({
     queryKey: ["session", id, "approvals"],

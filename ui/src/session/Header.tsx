@@ -3,7 +3,7 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 
 import { newId, server, unwrap } from "../api/client";
-import { approvalsQuery, modelsQuery, queryClient, reposQuery } from "../api/queries";
+import { approvalsQuery, childrenQuery, modelsQuery, queryClient, reposQuery } from "../api/queries";
 import type { Model, Session } from "../api/types";
 import { Link } from "../app/Link";
 import { navigate } from "../app/router";
@@ -51,7 +51,24 @@ export function Header({ session, conversation, connection, onError }: Props) {
           {connection}
         </span>
       </p>
+      <Family session={session} />
     </header>
+  );
+}
+
+/** Links to the session that opened this one, and to those that this one has opened. */
+function Family({ session }: { session: Session }) {
+  const children = useQuery(childrenQuery(session.id, session.children));
+  if (session.parent === null && session.children === 0) return null;
+  return (
+    <nav className="facts" aria-label="Related sessions">
+      {session.parent && <Link to={`/sessions/${session.parent.session_id}`}>Started by another session</Link>}
+      {children.data?.data.map((child) => (
+        <Link key={child.id} to={`/sessions/${child.id}`}>
+          {`Started: ${escapeInvisible(child.title ?? child.agent.name)} (${child.status})`}
+        </Link>
+      ))}
+    </nav>
   );
 }
 

@@ -99,6 +99,26 @@ async def show_one(printer: Printer, *, id: SessionArgument) -> None:
     printer.record(session_form(overview), _facts(overview))
 
 
+@command(group, "tree")
+async def show_tree(printer: Printer, *, id: SessionArgument) -> None:
+    """Show a session and the sessions that it has started, and these have started."""
+    async with connect(printer) as holdfast:
+        session_id = await find_session(holdfast, id)
+        tree = await holdfast.children.tree(holdfast.owner, session_id)
+        found = [await holdfast.session_views.get(holdfast.owner, each.id) for each in tree]
+    if printer.is_json:
+        printer.document({"data": [session_form(each) for each in found], "next_cursor": None})
+        return
+    shown, depths = short_ids([each.id for each in tree]), {session_id: 0}
+    for each in found:
+        session, above = each.session, each.session.parent
+        depth = depths.get(above.session_id, -1) + 1 if above and session.id != session_id else 0
+        depths[session.id] = depth
+        waits = f"  {session.waiting.text}" if session.waiting else ""
+        name = f"{shown[session.id]}  {session.agent.slug}  {session.title or '-'}"
+        printer.line(f"{'  ' * depth}{name}  {session.status.value}  {_cost(each)}{waits}")
+
+
 @command(group, "messages")
 async def show_messages(
     printer: Printer,
@@ -328,8 +348,10 @@ async def delete(
     printer: Printer,
     *,
     id: SessionArgument,
-    cascade: Annotated[bool, flag("Delete its forks too.", "--cascade")] = False,
-    detach: Annotated[bool, flag("First make its forks independent.", "--detach")] = False,
+    cascade: Annotated[bool, flag("Delete its forks and children too.", "--cascade")] = False,
+    detach: Annotated[
+        bool, flag("First make its forks and children independent.", "--detach")
+    ] = False,
     yes: Annotated[bool, flag("Do not ask for confirmation.", "--yes", "-y")] = False,
 ) -> int | None:
     """Delete a session and its messages permanently."""
@@ -464,6 +486,8 @@ def _facts(overview: SessionOverview) -> dict[str, object]:
         "folder": session.context.working_dir,
         "git": session.context.git_ref,
         "forked from": f"{fork.session_id} at message {fork.sequence}" if fork else None,
+        "started by": session.parent.session_id if session.parent else None,
+        "has started": f"{session.children} sessions" if session.children else None,
         "created": local_time(session.created_at),
         "updated": local_time(session.updated_at),
     }

@@ -143,6 +143,7 @@ async def _list(request: RouteRequest[SessionsQuery, None], agent_id: AgentId | 
         tags=query.tag,
         text=query.q,
         forked_from=SessionId(parent.lower()) if parent else None,
+        parent=SessionId(query.parent.lower()) if query.parent else None,
         order=query.order,
         limit=query.limit,
     )
@@ -198,7 +199,12 @@ async def change_session(request: RouteRequest[NoQuery, SessionPatch]) -> Respon
     return await session_response(request, session_id)
 
 
-@routes.add("DELETE", "{session}", "sessions.delete", errors=(Code.SESSION_HAS_FORKS,))
+@routes.add(
+    "DELETE",
+    "{session}",
+    "sessions.delete",
+    errors=(Code.SESSION_HAS_CHILDREN, Code.SESSION_HAS_FORKS),
+)
 async def delete_session(request: RouteRequest[DeletionQuery, None]) -> Response:
     """Delete a session with its messages and events; a running turn is stopped."""
     session_id = await requested_session(request)

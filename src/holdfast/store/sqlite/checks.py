@@ -181,6 +181,10 @@ SELECT 'the request to a client for call ' || r.call_id, r.body, r.checksum
  UNION ALL
 SELECT 'record ' || f.ordinal || ' of a framework', f.raw, f.checksum
   FROM foreign_records f
+ UNION ALL
+SELECT 'the parent of session ' || s.id, c.body, c.checksum
+  FROM children c
+  JOIN sessions s ON s.key = c.session_key
 """
 STRAYS = """
 -- Rows without a session, in tables without a foreign key.

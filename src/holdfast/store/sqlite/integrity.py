@@ -116,6 +116,12 @@ SELECT turn, body, checksum
   FROM held_turns
 """
 
+CHILDREN = """
+-- By which calls children are said to be opened, and what their rows say themselves.
+SELECT call_id, body, checksum
+  FROM children
+"""
+
 # Rules between rows; each names the table whose answers depend on the rule.
 _RULES: Final = (("sessions", UNOPENED), ("sessions", ASTRAY), ("calls", LEFT_BEHIND))
 # Path of each indexed column inside the body.
@@ -127,6 +133,7 @@ _FILED: Final = (
     ("programs", PROGRAMS, ("state",)),
     ("waits", WAITS, ("reason",)),
     ("held_turns", HELD_TURNS, ("turn",)),
+    ("children", CHILDREN, ("call_id",)),
 )
 # The check takes about 2 ms per MiB: above this size, skip the growing tables at start.
 WHOLE_MOST: Final = 128 << 20

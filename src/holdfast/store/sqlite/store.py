@@ -23,6 +23,7 @@ from holdfast.store.agent_processes import AgentProcessRows
 from holdfast.store.agents import AgentRows
 from holdfast.store.approvals import ApprovalRows
 from holdfast.store.calls import CallRows
+from holdfast.store.children import ChildRows
 from holdfast.store.client_requests import ClientRequestRows
 from holdfast.store.costs import CostRows
 from holdfast.store.database import Database
@@ -85,6 +86,7 @@ class Tables:
         self.waits = WaitRows(database)
         self.held_turns = HeldTurnRows(database)
         self.foreign = ForeignRows(database)
+        self.children = ChildRows(database)
         self.client_requests = ClientRequestRows(database)
         self.zones = ZoneTables(database)
         self.observations = ObservationTables(database)

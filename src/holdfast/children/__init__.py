@@ -1,0 +1,1 @@
+"""Agents that call agents: sessions that a session opens, and their answers."""
