@@ -165,8 +165,8 @@ async def _assembled(
         AgentProcesses(store, journal, doorbell, kept.machine, ProcessRegistry())
     )
     repos = Repos(store, outside.clock, id_factory, config.workspace_root)
-    openings = SessionCreation(journal, models, repos, folders, SessionRules())
-    sessions = Sessions(store, journal, openings, leases, coordinator)
+    creation = SessionCreation(journal, models, repos, folders, SessionRules())
+    sessions = Sessions(store, journal, creation, leases, coordinator)
     agents = Agents(store, models, outside.clock, id_factory)
     children = build_children(config, store, journal, doorbell, clock)
     children.connect(sessions, agents, coordinator)
@@ -193,7 +193,7 @@ async def _assembled(
         repos=repos,
         secrets=secrets,
         sessions=sessions,
-        messages=Messages(store, journal, coordinator, openings, leases, models=models),
+        messages=Messages(store, journal, coordinator, creation, leases, models=models),
         media=Media(store),
         events=events,
         session_views=SessionViews(store, leases),

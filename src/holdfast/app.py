@@ -208,8 +208,8 @@ async def _assembled(
     # Entered last, so it exits first: turns stop while the store can still be written.
     coordinator = LocalCoordinator(leases, turns, scope=scope, at_a_time=most, process_pool=pool)
     await stack.enter_async_context(coordinator)
-    openings = SessionCreation(journal, models, records.repos, folders, rules)
-    sessions = Sessions(store, journal, openings, leases, coordinator)
+    creation = SessionCreation(journal, models, records.repos, folders, rules)
+    sessions = Sessions(store, journal, creation, leases, coordinator)
     calls = wiring.build_calls(records, coordinator)
     agents = Agents(store, models, clock, id_factory, _agent_rules(config, secrets))
     parts = wiring.LoopParts(records, turns, inputs, coordinator, models, agents, tools, clock)
@@ -230,7 +230,7 @@ async def _assembled(
         repos=records.repos,
         secrets=secrets,
         sessions=sessions,
-        messages=Messages(store, journal, coordinator, openings, leases, models=models),
+        messages=Messages(store, journal, coordinator, creation, leases, models=models),
         media=Media(store),
         events=records.events,
         session_views=SessionViews(store, leases),

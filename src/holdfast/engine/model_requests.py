@@ -363,13 +363,13 @@ class ModelChain:
         self._new_id = new_id
         self.compactor = Compactor(llm, new_id)
         self._projections = ProjectionCache()
-        self._spared: dict[str, int] = {}
+        self._rate_limited_until: dict[str, int] = {}
 
     async def fall_back(self, state: TurnState, heard: StepResult) -> StepResult | Outcome:
         """Repeat a failed request, or ask the next models of the chain; return the last result."""
         course = FallbackState(chain_of(state.turn.models, state.settings))
         found: StepResult | Outcome = heard
-        while not isinstance(found, Outcome) and (failed := _failed_unheard(found)) is not None:
+        while not isinstance(found, Outcome) and (failed := _retryable_failure(found)) is not None:
             # Only once: a folded history cannot be folded again.
             is_wanted = state.turn.limits.compact_threshold is not None
             if is_wanted and failed.kind is FailureKind.TOO_LONG and self.compactor.can_fold(state):
@@ -378,12 +378,12 @@ class ModelChain:
             # Only once: the next request describes the media; if that works, a notice is recorded.
             elif failed.sent and failed.kind in _PERHAPS_MEDIA and state.shows_media:
                 state.hides_media = True
-                await state.emit(_closed(found, found.model))
+                await state.emit(_close_step(found, found.model))
             else:
                 attempt = course.attempt
                 if not course.turn(failed):
                     return _stuck(found, course.verdict(failed))
-                await state.emit(_closed(found, course.entry.model))
+                await state.emit(_close_step(found, course.entry.model))
                 # Only a retry of the same model waits; another model is asked immediately.
                 if course.attempt > attempt:
                     await asyncio.sleep(self._pause(failed, attempt, state))
@@ -393,7 +393,7 @@ class ModelChain:
     async def _shorten(self, state: TurnState, heard: StepResult) -> bool:
         """Close a step whose request was too long and compact; `False` if that failed."""
         folded = await self.compactor.fold(state, reason="auto", unwritten=1 if heard.cost else 0)
-        state.carry((*_closed(heard, heard.model), *folded))
+        state.carry((*_close_step(heard, heard.model), *folded))
         if not any(isinstance(draft, Summary) for draft in folded):
             return False
         await state.emit()
@@ -420,7 +420,7 @@ class ModelChain:
         # Committed before the request is sent, so that recovery knows it may have been sent, and
         # what it may have cost.
         await state.emit((started,))
-        if self._spared and (spared := self._left(model)):
+        if self._rate_limited_until and (spared := self._left(model)):
             return self._result(state, need, started, ModelAnswer(end=spared))
         answer = await ask(
             self._llm,
@@ -471,7 +471,7 @@ class ModelChain:
         if isinstance(end, Failed):
             failure = self._failure(answer, end)
             if end.kind is FailureKind.RATE_LIMIT and end.sent and end.retry_after:
-                self._spared[model.provider] = self._clock.lease_clock_ms() + int(
+                self._rate_limited_until[model.provider] = self._clock.lease_clock_ms() + int(
                     end.retry_after * 1000
                 )
         elif end.reason is StepStop.TOOL_USE and not answer.calls and not answer.text:
@@ -504,7 +504,9 @@ class ModelChain:
 
     def _left(self, model: Model) -> Failed | None:
         """Return a failure if the provider is still rate limited, else `None`."""
-        left = (self._spared.get(model.provider, 0) - self._clock.lease_clock_ms()) / 1000
+        left = (
+            self._rate_limited_until.get(model.provider, 0) - self._clock.lease_clock_ms()
+        ) / 1000
         if left <= 0:
             return None
         return Failed(
@@ -519,7 +521,7 @@ class ModelChain:
         return pause(failed, attempt=attempt, luck=luck, settings=state.settings)
 
 
-def _failed_unheard(heard: StepResult) -> Failed | None:
+def _retryable_failure(heard: StepResult) -> Failed | None:
     """Return the failure of a step without output; only then is a retry or fallback safe."""
     if heard.answer.text or heard.answer.reasoning:
         return None
@@ -532,7 +534,7 @@ def _stuck(heard: StepResult, verdict: Failed) -> StepResult:
     return heard if verdict is heard.answer.end else replace(heard, failure=failure_of(verdict))
 
 
-def _closed(heard: StepResult, following: Model) -> tuple[Draft, ...]:
+def _close_step(heard: StepResult, following: Model) -> tuple[Draft, ...]:
     """Return the drafts that close a failed step before the next request."""
     if heard.failure is None:
         return ()

@@ -173,10 +173,10 @@ class EngineRuntime:
             except asyncio.CancelledError:
                 if task.cancelling():
                     raise
-                return Outcome(stop_reason=StopReason.ERROR, failure=self._unlisted())
+                return Outcome(stop_reason=StopReason.ERROR, failure=self._listing_failure())
             # No request is open and every call has a result, so the turn can end normally.
             except Exception:  # noqa: BLE001
-                return Outcome(stop_reason=StopReason.ERROR, failure=self._unlisted())
+                return Outcome(stop_reason=StopReason.ERROR, failure=self._listing_failure())
             if found:
                 await state.emit(found)
         if is_due:
@@ -211,7 +211,7 @@ class EngineRuntime:
             ]
         return drafts
 
-    def _unlisted(self) -> Failure:
+    def _listing_failure(self) -> Failure:
         correlation_id = self._new_id()
         logger.exception(
             "The tools of a turn could not be listed (%s)",
@@ -422,7 +422,7 @@ def outcome_of(heard: StepResult) -> Outcome | None:
     """Return how the turn ends after this step; `None` if tool calls have to run first."""
     end = heard.answer.end
     if isinstance(end, Failed):
-        return _failed(heard, end)
+        return _error_outcome(heard, end)
     # Checked before the calls: a truncated call must not run as if it were complete.
     if end.reason is StepStop.LENGTH:
         if heard.is_cut_by_budget:
@@ -433,7 +433,7 @@ def outcome_of(heard: StepResult) -> Outcome | None:
     return None if heard.answer.calls else Outcome(stop_reason=StopReason.STOP)
 
 
-def _failed(heard: StepResult, end: Failed) -> Outcome:
+def _error_outcome(heard: StepResult, end: Failed) -> Outcome:
     if end.kind is FailureKind.FILTERED:
         return _refusal_outcome(heard.answer)
     if end.kind is FailureKind.CANCELLED:

@@ -23,20 +23,20 @@ async def permit(
     how = ruling(question, standing, tightened)
     if how is Ruling.ASK:
         await state.emit((question,))
-        return _answered(await approver.decision(question))
+        return _permission(await approver.decision(question))
     earlier = standing.earlier
     if how is Ruling.WAIT and earlier is not None:
         # Asked before a crash: wait for the same question instead of asking again.
-        return _answered(await approver.decision(earlier.question))
+        return _permission(await approver.decision(earlier.question))
     if how is Ruling.UNATTENDED and earlier is not None:
         # Race: an answer may have arrived before the withdrawal; then the answer counts.
         closed = await approver.withdraw(earlier.question)
         is_ours = closed.state is ApprovalState.EXPIRED
-        return Permission(how=how) if is_ours else _answered(closed)
+        return Permission(how=how) if is_ours else _permission(closed)
     # A note belongs to its answer; it is dropped when another rule decides.
     is_answer = earlier is not None and EARLIER[earlier.state] is how
     return Permission(how=how, note=earlier.note if earlier and is_answer else None)
 
 
-def _answered(approval: Approval) -> Permission:
+def _permission(approval: Approval) -> Permission:
     return Permission(how=EARLIER[approval.state], note=approval.note)

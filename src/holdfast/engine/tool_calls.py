@@ -123,7 +123,7 @@ async def _refusal(
         question = _question(call, planned, new_id())
         permission = await permit(state, question, tightened=tightened)
         if permission.how is not Ruling.RUN:
-            return _denied(permission)
+            return _denial(permission)
     return None
 
 
@@ -209,7 +209,7 @@ def _question(call: Call, planned: PlannedCall, approval_id: str) -> Question:
     )
 
 
-def _denied(permission: Permission) -> CallOutcome:
+def _denial(permission: Permission) -> CallOutcome:
     code, message = REFUSALS[permission.how]
     # Quoted as data: the model may read the reason but must not follow it as an instruction.
     said = f" Their note: {permission.note!r}" if permission.note else ""

@@ -50,7 +50,7 @@ async def limit_result(result: Any, shelf: OutputStore) -> Any:
     bounding = _Bounding()
     if not is_small(result):
         # Finishes despite cancellation: the call cannot be repeated to get its result again.
-        return await finish_despite_cancel(_kept(result, bounding, shelf))
+        return await finish_despite_cancel(_store_result(result, bounding, shelf))
     shown = bounding.shown(result)
     if bounding.has_taken:
         await finish_despite_cancel(bounding.put_on(shelf))
@@ -80,7 +80,7 @@ def _is_plain(result: Any) -> bool:
     return True
 
 
-async def _kept(result: Any, bounding: "_Bounding", shelf: OutputStore) -> Any:
+async def _store_result(result: Any, bounding: "_Bounding", shelf: OutputStore) -> Any:
     # In a thread, because scanning a large result would block the event loop.
     shown = await asyncio.to_thread(bounding.shown, result)
     # Stored last, so that a value that cannot be encoded leaves nothing behind.

@@ -359,7 +359,7 @@ class LoopTurn(Branch):
         digest = digest_of(self.parts.clean(arguments))
         found = self._recorded.find(call_id, place, "call", name, digest)
         if found is not None and isinstance(found.result, ToolResult):
-            self._reach(call_id)
+            self._show_rows_through(call_id)
             return _value(found.result.status, found.result.result, found.result.error, returns)
         call = None if found is None else found.call
         if call is None:
@@ -367,7 +367,7 @@ class LoopTurn(Branch):
             # Together with its start, unless the call must not run twice.
             if call.effect is Effect.UNSAFE:
                 await self._state.emit()
-        self._reach(call_id)
+        self._show_rows_through(call_id)
         self._open.add(call_id)
         token = _inside.set(True)
         try:
@@ -402,7 +402,7 @@ class LoopTurn(Branch):
         key = call_id_of(self.number, place, self._run)
         found = self._recorded.find(key, place, "step", name, digest)
         if found is not None and isinstance(found.result, Step):
-            self._reach(str(place))
+            self._show_rows_through(str(place))
             return _value(found.result.status, found.result.result, found.result.error, None)
         context = StepContext(self)
         begun = time.monotonic()
@@ -463,7 +463,7 @@ class LoopTurn(Branch):
         parts = (Text(text=given),) if isinstance(given, str) else given
         self._says += 1
         if self._says <= len(self._recorded.said):
-            self._reach(self._recorded.said[self._says - 1].id)
+            self._show_rows_through(self._recorded.said[self._says - 1].id)
             return []
         step = self._step or await self._start_step(model)
         drafts: list[Draft] = [] if self._step is not None else [step]
@@ -492,7 +492,7 @@ class LoopTurn(Branch):
             model=found.ref,
         )
 
-    def _reach(self, key: str) -> None:
+    def _show_rows_through(self, key: str) -> None:
         """Show the rows of a recorded entry, and all before it, in `messages`."""
         rows = [row for row in self._input.rows_now() if row.id in self._hidden]
         for place, row in enumerate(rows):

@@ -134,7 +134,9 @@ class Approvals:
 
             async def behind(last: Approval | None, most: int) -> list[Approval]:
                 place = query.after if last is None else (0, last.id)
-                return await _page(tx, replace(query, after=place, limit=most), state, self._dated)
+                return await _page(
+                    tx, replace(query, after=place, limit=most), state, self._with_expiry
+                )
 
             return await fill_page(behind, limit)
 
@@ -148,7 +150,7 @@ class Approvals:
         async def read(tx: Tx) -> Approval:
             return await _find(tx, await find_session_state(tx, owner, session_id), approval_id)
 
-        return self._dated(await self._store.read(read))
+        return self._with_expiry(await self._store.read(read))
 
     async def answer(
         self,
@@ -183,7 +185,7 @@ class Approvals:
         for key in paused:
             if self._coordinator is not None:
                 self._coordinator.resume(key)
-        return self._dated(answered)
+        return self._with_expiry(answered)
 
     async def revoke(self, owner: Owner, session_id: SessionId, approval_id: str) -> Approval:
         """Limit a session-wide answer to its own call; calls that already ran are unaffected."""
@@ -194,7 +196,7 @@ class Approvals:
             writer.add_approval(taken_back)
             return taken_back
 
-        return self._dated(await self._journal.write(owner, session_id, write))
+        return self._with_expiry(await self._journal.write(owner, session_id, write))
 
     async def standing(self, key: SessionKey, question: Question) -> ApprovalContext:
         """Return the approval context of a session for a question that is not stored yet."""
@@ -225,7 +227,7 @@ class Approvals:
         await self._replace_older(key, question)
         if self._is_flagged(question):
             flagged = ApprovalAnswer(state=ApprovalState.ALLOWED, by="flag")
-            return await self._answered_by_key(key, question.id, flagged)
+            return await self._answer_by_key(key, question.id, flagged)
         way = self._coordinator.give_way(key) if self._coordinator else nullcontext()
         async with way:
             return await self._wait(key, question, may_pause=may_pause)
@@ -243,7 +245,7 @@ class Approvals:
             left = (self._end(found) - self._clock.now()).total_seconds()
             if left <= 0:
                 expired = ApprovalAnswer(state=ApprovalState.EXPIRED, by=BY_TIME)
-                return await self._answered_by_key(key, question.id, expired)
+                return await self._answer_by_key(key, question.id, expired)
             if loop.time() >= pause_at:
                 raise TurnPausedError(_wait_for(question, until=self._end(found)))
             try:
@@ -257,9 +259,9 @@ class Approvals:
     ) -> Approval:
         """Expire a question that no longer needs an answer; an earlier answer stays."""
         expired = ApprovalAnswer(state=ApprovalState.EXPIRED, by=by)
-        return await self._answered_by_key(key, question.id, expired)
+        return await self._answer_by_key(key, question.id, expired)
 
-    def _dated(self, approval: Approval) -> Approval:
+    def _with_expiry(self, approval: Approval) -> Approval:
         return replace(self._as_of_now(approval), expires_at=self._end(approval))
 
     def _as_of_now(self, approval: Approval) -> Approval:
@@ -288,7 +290,7 @@ class Approvals:
         if any(map(is_older, waiting)):
             await self._journal.write_by_key(key, write)
 
-    async def _answered_by_key(
+    async def _answer_by_key(
         self, key: SessionKey, approval_id: ApprovalId, answer: ApprovalAnswer
     ) -> Approval:
         async def write(writer: SessionWriter) -> Approval:

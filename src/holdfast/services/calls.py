@@ -204,7 +204,7 @@ class Calls:
             found = await tx.calls.by_id(state, CallId(call_id))
             return found and (await tx.client_requests.add_deadlines(owner, [found]))[0]
 
-        return _found(await self._store.read(read))
+        return _require_call(await self._store.read(read))
 
     async def named(self, owner: Owner, call_id: str) -> tuple[Call, ...]:
         """Return every call of an id; models reuse ids across sessions."""
@@ -226,7 +226,7 @@ class Calls:
 
         async def read(tx: Tx) -> tuple[SessionKey, ClientRequest]:
             state = await find_session_state(tx, owner, session_id)
-            call = _found(await tx.calls.by_id(state, CallId(call_id)))
+            call = _require_call(await tx.calls.by_id(state, CallId(call_id)))
             request = await tx.client_requests.of(state.key, call.id)
             if request is None:
                 raise _not_open(call)
@@ -234,17 +234,17 @@ class Calls:
 
         key, known = await self._store.read(read)
         # Outside the transaction, because a large result is kept by a write of its own.
-        result = await self._bounded(answer.result, key) if known.answer is None else None
+        result = await self._limit_result(answer.result, key) if known.answer is None else None
         given = answer.digest
 
         async def write(writer: SessionWriter) -> tuple[Call, bool] | Conflict:
             await writer.load_turn()
-            call = _found(await writer.load_call(CallId(call_id)))
+            call = _require_call(await writer.load_call(CallId(call_id)))
             request = await writer.tx.client_requests.of(key, call.id)
             if call.state is CallState.REQUESTED and request is not None:
                 await writer.tx.client_requests.save(key, call.id, replace(request, answer=given))
                 await self._add_answer(writer, call, replace(answer, result=result))
-                return _found(writer.known_call(call.id)), True
+                return _require_call(writer.known_call(call.id)), True
             if request is None or is_open(call):
                 return _not_open(call)
             if request.answer == given and not request.is_late:
@@ -264,7 +264,7 @@ class Calls:
             self._coordinator.resume(key)
         return Created(thing=call, is_new=is_new)
 
-    async def _bounded(self, result: Any, key: SessionKey) -> Any:
+    async def _limit_result(self, result: Any, key: SessionKey) -> Any:
         try:
             return await self._bound_result(result, key)
         except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
@@ -288,7 +288,7 @@ class Calls:
         """
 
         async def write(writer: SessionWriter) -> Call:
-            call = _found(await writer.load_call(CallId(call_id)))
+            call = _require_call(await writer.load_call(CallId(call_id)))
             # Idempotent: repeating the same settlement after a lost response returns the call.
             if call.settlement is SETTLEMENTS[request.how]:
                 return call
@@ -300,13 +300,15 @@ class Calls:
                     {"state": call.state},
                 )
             again = (
-                await self._retried(writer, call) if request.how is SettlementAction.RETRY else None
+                await self._add_retry(writer, call)
+                if request.how is SettlementAction.RETRY
+                else None
             )
             writer.add_message(_notice(call, request, again), 0)
             writer.add_event(
                 CallSettled(call_id=call.id, how=SETTLEMENTS[request.how], by=request.by)
             )
-            return _found(writer.known_call(call.id))
+            return _require_call(writer.known_call(call.id))
 
         settled = await self._journal.write(owner, session_id, write)
         if request.how is SettlementAction.RETRY:
@@ -314,7 +316,7 @@ class Calls:
             self._coordinator.wake(state.key, turn=state.turn)
         return settled
 
-    async def _retried(self, writer: SessionWriter, call: Call) -> CallId:
+    async def _add_retry(self, writer: SessionWriter, call: Call) -> CallId:
         """Add the same call again, with the same idempotency key, in a turn of its own."""
         if has_waiting_turn(writer.state):
             raise Conflict(
@@ -346,7 +348,7 @@ async def request_calls(writer: SessionWriter, wait: Wait, timeout_s: float) -> 
     """Ask a client to run the calls of a wait; return the wait with their deadline."""
     until = instant(writer.tick()) + timedelta(seconds=timeout_s)
     for call_id in wait.call_ids:
-        call = _found(writer.known_call(call_id))
+        call = _require_call(writer.known_call(call_id))
         writer.add_event(
             ToolRequested(
                 call_id=call.id,
@@ -391,7 +393,7 @@ def _not_open(call: Call) -> Conflict:
     return Conflict(Code.CALL_NOT_OPEN, text, {"state": call.state})
 
 
-def _found(call: Call | None) -> Call:
+def _require_call(call: Call | None) -> Call:
     if call is None:
         raise NotFound(Code.CALL_NOT_FOUND, "The session has no such call.")
     return call

@@ -379,12 +379,12 @@ class Events(Background):
         require_names(types or ())
 
         async def read(tx: Tx) -> Page[Event | Gap]:
-            state = await _required(tx, owner, session_id, after)
+            state = await _state_at(tx, owner, session_id, after)
             if types:
                 found, last = await _matching(tx, state, after, limit=limit, types=types)
             else:
                 items = [] if types is not None else await tx.events.items(state, after, limit)
-                found, last = list(map(_shown, items)), end_of(items[-1]) if items else state.events
+                found, last = list(map(_event, items)), end_of(items[-1]) if items else state.events
             return Page(items=tuple(found), next_cursor=str(last) if last < state.events else None)
 
         return await self._store.read(read)
@@ -433,7 +433,7 @@ class Events(Background):
         """Return the session state, or refuse a cursor at which no reader can begin."""
         if (buffer := self._current(owner, session_id, after)) is not None:
             return buffer.state
-        return await self._store.read(Brief(lambda tx: _required(tx, owner, session_id, after)))
+        return await self._store.read(Brief(lambda tx: _state_at(tx, owner, session_id, after)))
 
     @asynccontextmanager
     async def reader(
@@ -547,13 +547,13 @@ async def _first_page(
     tx: Tx, owner: Owner, session_id: SessionId, after: int, buffered: Container[SessionKey]
 ) -> tuple[SessionState, Sequence[Item]]:
     """Return the session state, and the items that a new buffer begins with."""
-    state = await _required(tx, owner, session_id, after)
+    state = await _state_at(tx, owner, session_id, after)
     if state.events - after > BRIEF_MOST or state.key in buffered:
         return state, ()
     return state, await tx.events.items(state, after, BRIEF_MOST)
 
 
-async def _required(tx: Tx, owner: Owner, session_id: SessionId, after: int) -> SessionState:
+async def _state_at(tx: Tx, owner: Owner, session_id: SessionId, after: int) -> SessionState:
     """Return the session state for a cursor; a cursor past the end is refused, not ignored."""
     state = await find_session_state(tx, owner, session_id)
     if after < 0:
@@ -582,7 +582,7 @@ async def _matching(
             after = end_of(item)
             looked_at += 1
             if _is_wanted(item, types):
-                found.append(_shown(item))
+                found.append(_event(item))
                 size += len(item.envelope) if isinstance(item, Frame) else 0
                 if len(found) == limit or size > PAGE_BYTES:
                     return found, after
@@ -596,5 +596,5 @@ def _is_wanted(item: Item, types: Collection[str]) -> bool:
     return item.reason != PRUNED or _DELTA in types
 
 
-def _shown(item: Item) -> Event | Gap:
+def _event(item: Item) -> Event | Gap:
     return item.event if isinstance(item, Frame) else item

@@ -110,10 +110,10 @@ class LiveSession:
         if commit.state.settled != before.settled:
             self.turn = OpenTurn()
         elif self.turn is not None:
-            self.turn = _advanced(self.turn, commit)
+            self.turn = _turn_after(self.turn, commit)
 
 
-def _advanced(turn: OpenTurn, commit: SessionCommit) -> OpenTurn | None:
+def _turn_after(turn: OpenTurn, commit: SessionCommit) -> OpenTurn | None:
     """Return what is stored about the turn after a commit; `None` if it must be read."""
     steps, waiting, calls = turn.steps, turn.waiting, turn.calls
     for event in commit.events:

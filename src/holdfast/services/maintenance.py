@@ -97,7 +97,7 @@ class Maintenance:
         self._leases = leases
         self._coordinator = coordinator
         self._clock = clock
-        self._steady = MonotonicClock(clock)
+        self._monotonic = MonotonicClock(clock)
 
     async def recover(self) -> RecoveryReport:
         """Wake every session with an abandoned or waiting turn; acquiring the lease repairs it."""
@@ -140,7 +140,7 @@ class Maintenance:
 
     async def sweep(self, idle: timedelta) -> tuple[SessionId, ...]:
         """Close sessions bound to a repository that were idle for this time."""
-        before = self._steady.now(idle) - idle
+        before = self._monotonic.now(idle) - idle
         heads = await self._store.read(lambda tx: tx.sessions.idle(before))
         return tuple(
             [state.session_id for state in heads if await self._sessions.close_idle(state)]

@@ -87,14 +87,14 @@ class Messages:
         store: Store,
         journal: Journal,
         coordinator: Coordinator,
-        openings: SessionCreation,
+        creation: SessionCreation,
         leases: Leases,
         *,
         models: Models,
     ) -> None:
-        """`openings` reopens closed sessions."""
+        """`creation` reopens closed sessions."""
         self._models = models
-        self._openings = openings
+        self._creation = creation
         self._leases = leases
         self._store = store
         self._journal = journal
@@ -197,15 +197,15 @@ class Messages:
         found = await self._store.read(lambda tx: tx.sessions.get(owner, session_id))
         if found is None:
             raise session_not_found()
-        await self._openings.place_of(found[0])
-        draft, reopen = user_draft(content, id), self._openings.reopen
+        await self._creation.place_of(found[0])
+        draft, reopen = user_draft(content, id), self._creation.reopen
         # One transaction for both, so that a concurrent close cannot come between them (race).
         admitted = await self._journal.write(
             owner, session_id, lambda writer: admit(writer, draft, on_busy, reopen=reopen)
         )
         made = self._wake_turn(admitted)
         if admitted.has_reopened:
-            slots = self._openings.slots
+            slots = self._creation.slots
             await slots.tell_of(self._store, found[0], delta=1, cause="resumed")
         return made
 

@@ -72,7 +72,7 @@ class Models:
         async def read(tx: Tx) -> tuple[Model, ...]:
             own = {model.id: model for model in (model_of(OFFLINE), self._default)}
             stored = {model.id: model for model in await tx.models.all()}
-            return tuple(self._shown(model) for model in (own | stored).values())
+            return tuple(self._with_source(model) for model in (own | stored).values())
 
         found = await self._store.read(read)
         return tuple(sorted(found, key=lambda model: (model.provider, model.name)))
@@ -130,7 +130,7 @@ class Models:
     async def find_or_add(self, tx: Tx, ref: str) -> Model:
         """Return a model given by id or by `provider:name`, with current prices."""
         model_id = await self.resolve(tx, ref)
-        return self._today(await tx.models.by_id(model_id) or model_of(ref))
+        return self._with_current_prices(await tx.models.by_id(model_id) or model_of(ref))
 
     async def named(self, ref: str) -> Model:
         """Return a model as `find_or_add` does; written once, and then remembered."""
@@ -150,7 +150,7 @@ class Models:
         wanted = dict.fromkeys([*own, *(entry.model_id for entry in entries)])
         found = [await tx.models.by_id(model_id) for model_id in wanted]
         models = [model for model in found if model is not None] or [self._default]
-        return tuple(map(self._today, models))
+        return tuple(map(self._with_current_prices, models))
 
     async def keep(self, asked: tuple[Model, ...]) -> None:
         """Store the default model when it is used, because the configured default may change.
@@ -164,7 +164,7 @@ class Models:
             await self._store.write(lambda tx: tx.models.add(default))
         self._is_default_kept = True
 
-    def _today(self, model: Model) -> Model:
+    def _with_current_prices(self, model: Model) -> Model:
         """Return the model with current data, because stored prices would become outdated."""
         # Runs inside a transaction, and so in a thread of the store: reading tables may block.
         kept = self._described.get(model.id)
@@ -180,8 +180,8 @@ class Models:
             kept = self._described[model.id] = (model, shown)
         return kept[1]
 
-    def _shown(self, model: Model) -> Model:
-        today = self._today(model)
+    def _with_source(self, model: Model) -> Model:
+        today = self._with_current_prices(model)
         is_ours = model.id == self._default.id and model.source is ModelSource.CATALOGUE
         return replace(today, source=ModelSource.CONFIG) if is_ours else today
 

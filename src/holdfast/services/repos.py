@@ -48,7 +48,7 @@ class Repos:
         self, owner: Owner, path: str, *, name: str | None = None, at_terminal: bool = False
     ) -> Created[Repo]:
         """Register a Git work tree; `is_new` is false if it was registered before."""
-        resolved = self._admitted(owner, path, at_terminal=at_terminal)
+        resolved = self._check_repository(owner, path, at_terminal=at_terminal)
         title = name if name is not None else resolved.name or str(resolved)
         require_text(title, field="name", shortest=1, longest=255)
 
@@ -106,9 +106,9 @@ class Repos:
         if not _is_whole(path):
             raise _no_folder()
         # In a thread, because a folder may be on a slow disk.
-        return str(await asyncio.to_thread(self._judged_folder, owner, path))
+        return str(await asyncio.to_thread(self._check_folder, owner, path))
 
-    def _judged_folder(self, owner: Owner, path: str) -> Path:
+    def _check_folder(self, owner: Owner, path: str) -> Path:
         try:
             resolved = Path(path).resolve()
             is_folder = resolved.is_dir()
@@ -119,7 +119,7 @@ class Repos:
             raise _no_folder()
         return resolved
 
-    def _admitted(self, owner: Owner, path: str, *, at_terminal: bool) -> Path:
+    def _check_repository(self, owner: Owner, path: str, *, at_terminal: bool) -> Path:
         if not at_terminal:
             self._require_root()
         if not _is_whole(path):

@@ -79,30 +79,32 @@ class Secrets:
     async def key_of(self, provider: str, key_id: str = USUAL_KEY) -> Secret | None:
         """Return a provider's key from the keychain, our own variable or the customary variable."""
         account = f"{provider}:{key_id}"
-        kept = await self._kept(account)
+        kept = await self._from_keychain(account)
         if kept is not None:
             return kept
         for variable in self._variables_of(provider):
             if value := self._environment.get(variable, "").strip():
-                return self._handed_out(variable, value)
+                return self._register(variable, value)
         return None
 
     async def of_variable(self, name: str) -> Secret | None:
         """Return a program's variable: the stored key, else the value of this process."""
         for provider, variable in self._variables.items():
-            kept = await self._kept(f"{provider}:{USUAL_KEY}") if variable == name else None
+            kept = (
+                await self._from_keychain(f"{provider}:{USUAL_KEY}") if variable == name else None
+            )
             if kept is not None:
                 return kept
         value = self._environment.get(name, "")
-        return self._handed_out(name, value) if value.strip() else None
+        return self._register(name, value) if value.strip() else None
 
     async def of_host(self, host: str) -> Secret | None:
         """Return the credential that is bound to an exact host."""
-        return await self._kept(f"host:{host}")
+        return await self._from_keychain(f"host:{host}")
 
     async def of_server(self, name: str) -> Secret | None:
         """Return the secret of an MCP server."""
-        return await self._kept(f"mcp:{name}")
+        return await self._from_keychain(f"mcp:{name}")
 
     async def set(self, account: str, secret: Secret) -> str:
         """Store a secret in the keychain; return the full account name."""
@@ -144,11 +146,11 @@ class Secrets:
                     )
         return tuple(found)
 
-    async def _kept(self, account: str) -> Secret | None:
+    async def _from_keychain(self, account: str) -> Secret | None:
         value = await asyncio.to_thread(self._keychain.read, account)
-        return self._handed_out(account, value) if value else None
+        return self._register(account, value) if value else None
 
-    def _handed_out(self, name: str, value: str) -> Secret:
+    def _register(self, name: str, value: str) -> Secret:
         secret = Secret(value)
         self.remember(name, secret)
         return secret

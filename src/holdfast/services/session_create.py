@@ -162,7 +162,7 @@ _INHERITED: Final = ("title", "tags", "context", "approval", "turn_cap", "budget
 async def point_of(tx: Tx, parent: SessionState, request: ForkRequest) -> int:
     """Return the sequence number of the last row that the fork shares."""
     if request.at is not None:
-        return _required(request.at, parent)
+        return _require_position(request.at, parent)
     # All rows so far, including those of an open turn: the fork reads them and does not run them.
     if not request.is_settled or not has_waiting_turn(parent):
         return parent.messages
@@ -245,7 +245,7 @@ def empty_state(session: Session) -> SessionState:
     )
 
 
-def _required(at: int, state: SessionState) -> int:
+def _require_position(at: int, state: SessionState) -> int:
     if not 0 <= at <= state.messages:
         raise NotFound(
             Code.MESSAGE_NOT_FOUND,
@@ -293,16 +293,20 @@ class SessionCreation:
         await self.require_model(request.model)
 
         async def compose(entry: JournalTransaction) -> Created[Session]:
-            known = await _opened_before(entry, owner, session_id, digest)
+            known = await _find_repeat(entry, owner, session_id, digest)
             if known is not None:
                 return Created(thing=known, is_new=False)
             chosen = await find_agent(entry.tx, owner, agent)
             wanted = request
             if under is not None:
                 chosen, wanted = await under.narrow(entry.tx, chosen, request)
-            session, notices = await self._built(entry, chosen, wanted, session_id, functions)
+            session, notices = await self._build_session(
+                entry, chosen, wanted, session_id, functions
+            )
             await self.slots.require(entry.tx, chosen)
-            opened, key = await _started(entry, session, empty_state(session), digest, notices)
+            opened, key = await _start_session(
+                entry, session, empty_state(session), digest, notices
+            )
             await bind_zone(entry, chosen, key)
             if under is not None:
                 await entry.tx.children.add(key, under.parent, under.link)
@@ -320,21 +324,21 @@ class SessionCreation:
         digest = digest_of(owner, "fork", parent_id, request)
         await self.require_model(request.model)
         # Before the transaction, so that a large copy does not block other writers.
-        copy = await self._copied(owner, parent_id, session_id)
+        copy = await self._copy_folder(owner, parent_id, session_id)
 
         async def compose(entry: JournalTransaction) -> Created[Session]:
-            known = await _opened_before(entry, owner, session_id, digest)
+            known = await _find_repeat(entry, owner, session_id, digest)
             if known is not None:
                 return Created(thing=known, is_new=False)
             writer = await entry.open(owner, parent_id)
             point = await point_of(entry.tx, writer.state, request)
-            stored = await _stored(entry, writer.state)
-            parent = self._placed(stored, session_id)
+            stored = await _read_session(entry, writer.state)
+            parent = self._with_fork_folder(stored, session_id)
             child, notices = await self._child(entry, parent, request, session_id)
             await self.slots.require(entry.tx, child.agent)
             child, state = await fork_session(entry.tx, child, writer.state, point)
             writer.add_event(SessionForked(target=child.id, sequence=point))
-            opened, _ = await _started(entry, child, state, digest, notices)
+            opened, _ = await _start_session(entry, child, state, digest, notices)
             # Last, so that a refused fork leaves no files.
             if parent is not stored:
                 files = copy or self._folders.copied(owner, parent.id)
@@ -399,7 +403,7 @@ class SessionCreation:
             self._journal.new_id() if wanted is None else require_uuid(wanted, what="session id")
         )
 
-    async def _built(
+    async def _build_session(
         self,
         entry: JournalTransaction,
         agent: Agent,
@@ -433,7 +437,7 @@ class SessionCreation:
             tags=request.tags,
             model_id=model,
             context=context,
-            grant=_granted(snapshot.agent, request, context),
+            grant=_narrow_grant(snapshot.agent, request, context),
             tools=tools,
             approval=request.approval or _approval(agent),
             turn_cap=cap_of(request.turn_cap or self._rules.turn_cap),
@@ -454,7 +458,7 @@ class SessionCreation:
         """Return the fork before it inherits rows, and the notices about its agent."""
         if request.agent is not None:
             agent = await find_agent(entry.tx, parent.owner, request.agent)
-            return await self._built(entry, agent, request_of(parent, request), session_id)
+            return await self._build_session(entry, agent, request_of(parent, request), session_id)
         now = entry.now()
         model = await self._models.resolve(entry.tx, request.model) if request.model else None
         twin = replace(
@@ -466,7 +470,7 @@ class SessionCreation:
         )
         return twin, ()
 
-    async def _copied(
+    async def _copy_folder(
         self, owner: Owner, parent_id: SessionId, session_id: SessionId
     ) -> str | None:
         """Copy the parent's private folder for a fork; `None` if the parent does not work in it."""
@@ -486,7 +490,7 @@ class SessionCreation:
         except (MemoryError, RuntimeError) as error:
             raise out_of_memory() from error
 
-    def _placed(self, parent: Session, session_id: SessionId) -> Session:
+    def _with_fork_folder(self, parent: Session, session_id: SessionId) -> Session:
         """Return the parent with the fork's private folder in place of its own, if it uses one."""
         if not self._is_private(parent):
             return parent
@@ -515,14 +519,14 @@ class SessionCreation:
         )
 
 
-async def _stored(entry: JournalTransaction, state: SessionState) -> Session:
+async def _read_session(entry: JournalTransaction, state: SessionState) -> Session:
     found = await entry.tx.sessions.get_by_key(state.key)
     if found is None:
         raise session_not_found()
     return found[0]
 
 
-async def _opened_before(
+async def _find_repeat(
     entry: JournalTransaction, owner: Owner, session_id: SessionId, digest: bytes
 ) -> Session | None:
     """Return the session of a repeated request; the same id with another request is refused."""
@@ -536,7 +540,7 @@ async def _opened_before(
     return found[0]
 
 
-async def _started(
+async def _start_session(
     entry: JournalTransaction,
     session: Session,
     state: SessionState,
@@ -580,7 +584,7 @@ def _approval(agent: Agent) -> ApprovalMode:
     return ApprovalMode(said) if said in set(ApprovalMode) else ApprovalMode.ASK
 
 
-def _granted(agent: Agent, request: SessionRequest, context: SessionContext) -> Grant:
+def _narrow_grant(agent: Agent, request: SessionRequest, context: SessionContext) -> Grant:
     granted = agent.grant or NARROWEST
     wanted = request.grant or replace(granted, fs=context.fs_scope_tier)
     # Both must fit: the requested grant, and the file system tier of the context.

@@ -90,7 +90,7 @@ async def admit(
     `start` begins the turn in the same transaction, which saves a commit if it runs here.
     """
     # Before the status check: an idempotent retry succeeds even after the session was closed.
-    stored = await _repeated(writer, writer.clean(draft))
+    stored = await _find_repeat(writer, writer.clean(draft))
     if stored is not None:
         return Admission(made=Created(thing=stored, is_new=False), key=writer.state.key)
     was_closed = reopen is not None and await reopen(writer)
@@ -145,7 +145,7 @@ async def record(writer: SessionWriter, draft: MessageDraft) -> Created[Message]
             draft = replace(draft, parts=(replace(result, name=call.name),))
         case _:
             pass
-    stored = await _repeated(writer, writer.clean(draft))
+    stored = await _find_repeat(writer, writer.clean(draft))
     if stored is not None:
         return Created(thing=stored, is_new=False)
     await _require_held(writer, draft)
@@ -189,7 +189,7 @@ async def _stored_beginning(writer: SessionWriter, drafts: Sequence[MessageDraft
     """Return the rows of the first messages if they are stored; no other one may be."""
     if not writer.state.messages:
         return []
-    found = [await _repeated(writer, writer.clean(draft)) for draft in drafts]
+    found = [await _find_repeat(writer, writer.clean(draft)) for draft in drafts]
     stored = [row for row in found if row is not None]
     is_beginning = all(row is not None for row in found[: len(stored)])
     if not is_beginning or (0 < len(stored) < len(drafts) and not await _is_end(writer, stored)):
@@ -269,7 +269,7 @@ def _require_place(state: SessionState, role: Role, call: Call | None) -> None:
         )
 
 
-async def _repeated(writer: SessionWriter, draft: MessageDraft) -> Message | None:
+async def _find_repeat(writer: SessionWriter, draft: MessageDraft) -> Message | None:
     """Return the message of a repeated request; the same id with other content is refused."""
     stored = await find_message(writer.tx, writer.state, draft.id) if draft.id else None
     if stored is not None and (stored.role, stored.parts) != (draft.role, draft.parts):
@@ -458,10 +458,10 @@ class Interruptions:
             async with asyncio.timeout(PATIENCE):
                 stopped = await self._stop(owner, session_id, stop)
         except TimeoutError:
-            return await self._interrupted_later(owner, session_id, stop)
+            return await self._interrupt_in_background(owner, session_id, stop)
         return Interruption(session=await self._look(owner, session_id), turn=stopped)
 
-    async def _interrupted_later(
+    async def _interrupt_in_background(
         self, owner: Owner, session_id: SessionId, stop: TurnStop
     ) -> Interruption:
         session = await self._look(owner, session_id)
@@ -513,7 +513,7 @@ async def context_of(
     session: Session, wanted: SessionContext | None, folders: FolderProvider
 ) -> SessionContext:
     """Return the context to continue in; refuses a working directory that is missing."""
-    context = session.context if wanted is None else _moved(session, wanted)
+    context = session.context if wanted is None else _with_context(session, wanted)
     if await asyncio.to_thread(os.path.isdir, context.working_dir):
         return context
     if wanted is not None:
@@ -560,7 +560,7 @@ async def reopen(writer: SessionWriter, slots: ProcessLimit) -> bool:
     return True
 
 
-def _moved(session: Session, wanted: SessionContext) -> SessionContext:
+def _with_context(session: Session, wanted: SessionContext) -> SessionContext:
     kept = session.context
     if session.repo_id is not None and wanted.working_dir != kept.working_dir:
         raise Invalid(

@@ -82,7 +82,7 @@ class SessionViews:
             found = await tx.sessions.get(owner, session_id)
             if found is None:
                 raise session_not_found()
-            return (await _summed(tx, [found], self._leases))[0]
+            return (await _with_costs(tx, [found], self._leases))[0]
 
         return await self._store.read(Brief(read))
 
@@ -127,13 +127,15 @@ class SessionViews:
             page = await found_page(tx, wanted, cursor)
             # From the same snapshot, so that the count matches the pages.
             total = await tx.sessions.count(known) if is_counted else None
-            items = await _summed(tx, page.items, self._leases)
+            items = await _with_costs(tx, page.items, self._leases)
             return OverviewPage(items=items, next_cursor=page.next_cursor, total=total)
 
         return await self._store.read(read)
 
 
-async def _summed(tx: Tx, found: Sequence[Found], leases: Leases) -> tuple[SessionOverview, ...]:
+async def _with_costs(
+    tx: Tx, found: Sequence[Found], leases: Leases
+) -> tuple[SessionOverview, ...]:
     sums = await tx.costs.totals([state.key for _, state in found])
     return tuple(
         SessionOverview(

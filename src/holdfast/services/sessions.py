@@ -73,13 +73,13 @@ class Sessions:
         self,
         store: Store,
         journal: Journal,
-        openings: SessionCreation,
+        creation: SessionCreation,
         leases: Leases,
         coordinator: Coordinator,
     ) -> None:
         self._store = store
         self._journal = journal
-        self._openings = openings
+        self._creation = creation
         self._leases = leases
         self._coordinator = coordinator
         self._interruptions = Interruptions(journal, coordinator, self.get)
@@ -113,10 +113,10 @@ class Sessions:
 
         With `under` it is opened by another session, with its first message.
         """
-        made = await self._openings.open(
+        made = await self._creation.open(
             owner, agent, request or SessionRequest(), id=id, functions=functions, under=under
         )
-        return await self._shown_as_made(made, cause="opened")
+        return await self._finish_create(made, cause="opened")
 
     async def add_functions(
         self, owner: Owner, session_id: SessionId, names: tuple[str, ...]
@@ -124,7 +124,7 @@ class Sessions:
         """Add functions to the tools of a session, with a notice; those it has stay as they are."""
 
         async def write(writer: SessionWriter) -> None:
-            session, _ = await _found(writer.tx, owner, session_id)
+            session, _ = await _require_session(writer.tx, owner, session_id)
             known = {tool.name for tool in session.tools}
             fresh = tuple(name for name in names if name not in known)
             if fresh:
@@ -160,13 +160,13 @@ class Sessions:
         self, owner: Owner, session_id: SessionId, request: ForkRequest, *, id: str | None = None
     ) -> Created[Session]:
         """Fork a session; `is_new` is false if an equal request with this id did so before."""
-        made = await self._openings.fork(owner, session_id, request, id=id)
-        return await self._shown_as_made(made, cause="forked")
+        made = await self._creation.fork(owner, session_id, request, id=id)
+        return await self._finish_create(made, cause="forked")
 
-    async def _shown_as_made(self, made: Created[Session], *, cause: str) -> Created[Session]:
+    async def _finish_create(self, made: Created[Session], *, cause: str) -> Created[Session]:
         session = made.thing
         if made.is_new:
-            await self._tell_slot(session, delta=1, cause=cause)
+            await self._log_slot(session, delta=1, cause=cause)
             return made
         # A repeated request may find a session whose turn was interrupted since.
         return Created(thing=await self.get(session.owner, session.id), is_new=False)
@@ -174,7 +174,7 @@ class Sessions:
     async def get(self, owner: Owner, session_id: SessionId) -> Session:
         """Return the current session."""
 
-        return self._shown(*await self._journal.read_session(owner, session_id))
+        return self._view(*await self._journal.read_session(owner, session_id))
 
     def seen(self, state: SessionState) -> SessionState:
         """Return a session state as clients see it, given one that was just read."""
@@ -187,7 +187,7 @@ class Sessions:
             return await found_page(tx, await with_abandoned(tx, query, self._leases), cursor)
 
         page = await self._store.read(read)
-        items = tuple(self._shown(*found) for found in page.items)
+        items = tuple(self._view(*found) for found in page.items)
         return Page(items=items, next_cursor=page.next_cursor)
 
     async def find(self, owner: Owner, beginning: str, *, limit: int = 5) -> tuple[SessionId, ...]:
@@ -217,15 +217,15 @@ class Sessions:
         `expected` checks the session inside the transaction; if it returns false, nothing changes.
         """
         require_changeable(changes)
-        await self._openings.require_model(changes.get("model"))
+        await self._creation.require_model(changes.get("model"))
 
         async def change(writer: SessionWriter) -> None:
             found = await writer.tx.sessions.get_by_key(writer.state.key)
             if found is None:
                 raise session_not_found()
-            if expected is not None and not expected(self._shown(*found)):
+            if expected is not None and not expected(self._view(*found)):
                 raise stale_etag()
-            session = writer.clean(await self._openings.patched(writer.tx, found[0], changes))
+            session = writer.clean(await self._creation.patched(writer.tx, found[0], changes))
             if session != found[0]:
                 await writer.tx.sessions.patch(writer.state.key, session)
                 # Advances `updated_at`, so that clients comparing times see a change.
@@ -261,25 +261,25 @@ class Sessions:
         """
         seen = await self.get(owner, session_id)
         transition(seen.status, Verb.RESUME)
-        place = await self._openings.place_of(seen, context)
+        place = await self._creation.place_of(seen, context)
 
         async def reopen(writer: SessionWriter) -> tuple[SessionState, bool]:
             transition(writer.state.status, Verb.RESUME)
             if place != seen.context:
                 await move(writer, place, self._leases)
-            was_closed = await self._openings.reopen(writer)
+            was_closed = await self._creation.reopen(writer)
             return writer.state, was_closed
 
         state, was_closed = await self._journal.write(owner, session_id, reopen)
         self._coordinator.wake(state.key, turn=state.turn)
 
         async def look(tx: Tx) -> Resumption:
-            session, now = await _found(tx, owner, session_id)
-            return await self._openings.resumption(tx, self._shown(session, now), now)
+            session, now = await _require_session(tx, owner, session_id)
+            return await self._creation.resumption(tx, self._view(session, now), now)
 
         resumption = await self._store.read(Brief(look))
         if was_closed:
-            await self._tell_slot(resumption.session, delta=1, cause="resumed")
+            await self._log_slot(resumption.session, delta=1, cause="resumed")
         return resumption
 
     async def close(
@@ -306,7 +306,7 @@ class Sessions:
         for each in closed:
             await self._coordinator.dismiss(each.key)
             closed_one = await self.get(owner, each.session_id)
-            await self._tell_slot(closed_one, delta=-1, cause=status)
+            await self._log_slot(closed_one, delta=-1, cause=status)
         return await self.get(owner, session_id)
 
     async def close_idle(self, seen: SessionState) -> bool:
@@ -332,7 +332,7 @@ class Sessions:
             return False
         await self._coordinator.dismiss(seen.key, ProcessEnding.IDLE)
         if await self._store.read(lambda tx: tx.sessions.slots()) < before:
-            slots = self._openings.slots
+            slots = self._creation.slots
             await slots.tell(self._store, seen.session_id, delta=-1, cause=IDLE)
         return True
 
@@ -354,9 +354,9 @@ class Sessions:
         gone, delta = await self._journal.enter(compose, urgent=True)
         for state in gone:
             await self._coordinator.dismiss(state.key, ProcessEnding.DELETED)
-            self._openings.forget(owner, state.session_id)
+            self._creation.forget(owner, state.session_id)
         if delta:
-            slots = self._openings.slots
+            slots = self._creation.slots
             await slots.tell(self._store, session_id, delta=delta, cause="deleted")
         # Also out of the write-ahead log: deleted data must not be recoverable from the disk.
         await self._store.scrub()
@@ -367,11 +367,11 @@ class Sessions:
         state = await self._store.read(lambda tx: find_session_state(tx, owner, session_id))
         return await verify_chain(self._store, state)
 
-    def _shown(self, session: Session, state: SessionState) -> Session:
+    def _view(self, session: Session, state: SessionState) -> Session:
         return session_view(session, state, self._leases)
 
-    async def _tell_slot(self, session: Session, *, delta: int, cause: str) -> None:
-        await self._openings.slots.tell_of(self._store, session, delta=delta, cause=cause)
+    async def _log_slot(self, session: Session, *, delta: int, cause: str) -> None:
+        await self._creation.slots.tell_of(self._store, session, delta=delta, cause=cause)
 
 
 def require_changeable(changes: Mapping[str, Any]) -> None:
@@ -384,7 +384,9 @@ def require_changeable(changes: Mapping[str, Any]) -> None:
         )
 
 
-async def _found(tx: Tx, owner: Owner, session_id: SessionId) -> tuple[Session, SessionState]:
+async def _require_session(
+    tx: Tx, owner: Owner, session_id: SessionId
+) -> tuple[Session, SessionState]:
     found = await tx.sessions.get(owner, session_id)
     if found is None:
         raise session_not_found()

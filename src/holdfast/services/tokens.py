@@ -73,7 +73,7 @@ class Tokens:
         self._file = file
         self._remember = remember
         self._known = TokenCache(clock)
-        self._guesses = SignInRateLimit(clock)
+        self._sign_in_limit = SignInRateLimit(clock)
 
     async def create(
         self, owner: Owner, name: str, scope: Scope, expires_after: timedelta | None = None
@@ -112,7 +112,7 @@ class Tokens:
                     Code.TOKEN_NOT_FOUND,
                     "There is no such token; `holdfast token list` shows all.",
                 )
-            return token if token.revoked_at else await self._ended(tx, token)
+            return token if token.revoked_at else await self._revoke(tx, token)
 
         token = await self._store.write(work, urgent=True)
         # After the commit, because a lookup before it would cache the old token again.
@@ -192,7 +192,7 @@ class Tokens:
 
         Rate limit: after ten wrong codes in a minute all codes are refused for a while.
         """
-        with self._guesses.counted():
+        with self._sign_in_limit.counted():
             if not is_secret(code):
                 raise _spent()
             secret = self._id_factory.secret()
@@ -220,7 +220,7 @@ class Tokens:
             found = await tx.tokens.by_digest(digest)
             if found is not None:
                 is_good = found.kind is TokenKind.LOCAL and found.is_live(self._clock.now())
-                return await self._claimed(tx, found, home) if is_good else None
+                return await self._claim(tx, found, home) if is_good else None
             await self._end_local(tx, home)
             name = f"local {home}".strip()
             token = self._new(LOCAL_OWNER, name, Scope.ADMIN, TokenKind.LOCAL)
@@ -230,7 +230,7 @@ class Tokens:
 
         return await self._store.write(work)
 
-    async def _claimed(self, tx: Tx, token: Token, home: str) -> Token:
+    async def _claim(self, tx: Tx, token: Token, home: str) -> Token:
         """Bind the token to this home, because the file with its secret is here."""
         if token.home == home or not home:
             return token
@@ -243,7 +243,7 @@ class Tokens:
         """Revoke the local token of this home; in a store of one home, every local token."""
         for old in await tx.tokens.local():
             if not home or old.home == home:
-                await self._ended(tx, old)
+                await self._revoke(tx, old)
 
     async def _look_up(self, digest: bytes) -> Token | None:
         token = await self._store.read(lambda tx: tx.tokens.by_digest(digest))
@@ -255,7 +255,7 @@ class Tokens:
             await self._store.write(lambda tx: _note_use(tx, token, now))
         return token
 
-    async def _ended(self, tx: Tx, token: Token) -> Token:
+    async def _revoke(self, tx: Tx, token: Token) -> Token:
         ended = replace(token, revoked_at=self._clock.now())
         await tx.tokens.save(ended)
         return ended

@@ -169,7 +169,7 @@ class TurnInputs:
         if session is None or turn is None:
             raise session_not_found()
 
-        found = self._known(session, live)
+        found = self._cached_inputs(session, live)
         if found is None:
             read_at = time.monotonic()
             found = await store.read(Brief(lambda tx: self._read(tx, session, live)))
@@ -234,7 +234,7 @@ class TurnInputs:
             self._prepared.popitem(last=False)
         return prepared
 
-    def _known(
+    def _cached_inputs(
         self, session: Session, live: LiveSession
     ) -> tuple[tuple[Model, ...], Budget | None] | None:
         """Return the models and the budget of a turn, if the store need not be read for them."""

@@ -166,13 +166,13 @@ class Process:
         coordinator = await stack.enter_async_context(LocalCoordinator(leases, turns))
         approvals.attach(coordinator)
         repos = Repos(store, clock, id_factory, None)
-        openings = SessionCreation(journal, models, repos, folders, SessionRules())
-        sessions = Sessions(store, journal, openings, leases, coordinator)
+        creation = SessionCreation(journal, models, repos, folders, SessionRules())
+        sessions = Sessions(store, journal, creation, leases, coordinator)
         for head in await leases.reap((), paused=True):
             coordinator.wake(head.key)
         return Floors(
             sessions=sessions,
-            messages=Messages(store, journal, coordinator, openings, leases, models=models),
+            messages=Messages(store, journal, coordinator, creation, leases, models=models),
             events=events,
             approvals=approvals,
             calls=Calls(
