@@ -140,6 +140,10 @@ def test_all_tables_are_strict_and_all_of_them_ours(connection: Connection) -> N
         "foreign_records",
         "foreign_sessions",
         "forgotten",
+        "graph_checkpoints",
+        "graph_items",
+        "graph_values",
+        "graph_writes",
         "held_turns",
         "marks",
         "media",
@@ -204,6 +208,10 @@ def test_references_are_declared_where_rows_belong_together(connection: Connecti
             "foreign_sessions",
             "foreign_records",
             "children",
+            "graph_checkpoints",
+            "graph_values",
+            "graph_items",
+            "graph_writes",
         )
     }
     assert set(references) == belongs | {

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.store.costs import CostRows
     from holdfast.store.events import EventRows
     from holdfast.store.foreign_records import ForeignRows
+    from holdfast.store.graph_checkpoints import GraphRows
     from holdfast.store.held_turns import HeldTurnRows
     from holdfast.store.media import MediaRows
     from holdfast.store.messages import MessageRows
@@ -67,6 +68,7 @@ class Tx(Protocol):
     costs: "CostRows"
     events: "EventRows"
     foreign: "ForeignRows"
+    graphs: "GraphRows"
     held_turns: "HeldTurnRows"
     media: "MediaRows"
     messages: "MessageRows"

@@ -185,6 +185,18 @@ SELECT 'record ' || f.ordinal || ' of a framework', f.raw, f.checksum
 SELECT 'the parent of session ' || s.id, c.body, c.checksum
   FROM children c
   JOIN sessions s ON s.key = c.session_key
+ UNION ALL
+SELECT 'checkpoint ' || g.id, g.body, g.checksum
+  FROM graph_checkpoints g
+ UNION ALL
+SELECT 'the value of channel ' || v.channel, v.content, v.checksum
+  FROM graph_values v
+ UNION ALL
+SELECT 'element ' || i.position || ' of list ' || i.list, i.content, i.checksum
+  FROM graph_items i
+ UNION ALL
+SELECT 'a write of task ' || w.task_id, w.content, w.checksum
+  FROM graph_writes w
 """
 STRAYS = """
 -- Rows without a session, in tables without a foreign key.

@@ -29,6 +29,7 @@ from holdfast.store.costs import CostRows
 from holdfast.store.database import Database
 from holdfast.store.events import EventRows
 from holdfast.store.foreign_records import ForeignRows
+from holdfast.store.graph_checkpoints import GraphRows
 from holdfast.store.held_turns import HeldTurnRows
 from holdfast.store.media import MediaRows
 from holdfast.store.messages import MessageRows
@@ -87,6 +88,7 @@ class Tables:
         self.held_turns = HeldTurnRows(database)
         self.foreign = ForeignRows(database)
         self.children = ChildRows(database)
+        self.graphs = GraphRows(database)
         self.client_requests = ClientRequestRows(database)
         self.zones = ZoneTables(database)
         self.observations = ObservationTables(database)
