@@ -16,6 +16,7 @@ PROGRAMS = Path(__file__).parent / "peers"
 ENVIRONMENTS = {
     "openai": "framework-openai-agents-0.24.0",
     "claude": "framework-claude-agent-sdk-0.2.182",
+    "langgraph": "framework-langgraph-1.2.20",
 }
 
 
@@ -29,6 +30,12 @@ def openai_agents(folder: Path) -> dict[str, Figure]:
 def claude_agent_sdk(folder: Path) -> dict[str, Figure]:
     """Append batches of a turn to our store, and write them to a file as the program does."""
     return {"claude_agent_sdk_appends": _measured("claude", folder)}
+
+
+@measures("langgraph_turns")
+def langgraph(folder: Path) -> dict[str, Figure]:
+    """Run a graph that answers at once, with a saver on a file of SQLite and with ours."""
+    return {"langgraph_turns": _measured("langgraph", folder)}
 
 
 def _measured(name: str, folder: Path) -> Figure:

@@ -25,6 +25,8 @@ HOMES = {
     "httpx2": "tools",
     "jsonschema": "services",
     "keyring": "keychain",
+    "langchain_core": "integrations",
+    "langgraph": "integrations",
     "mcp": "tools",
     "msgspec": ANYWHERE,
     "platformdirs": "config",
@@ -46,13 +48,14 @@ INSTALLED_AS = {
     "apsw": "apsw-sqlite3mc",
     "claude_agent_sdk": "claude-agent-sdk",
     "genai_prices": "genai-prices",
+    "langchain_core": "langchain-core",
     "prompt_toolkit": "prompt-toolkit",
     "pydantic_ai": "pydantic-ai-slim",
     "re2": "google-re2",
     "ruamel": "ruamel.yaml",
 }
-# Installed for uvicorn to find; we never import it.
-NEVER_IMPORTED = {"httptools": "http"}
+# Installed for uvicorn to find, and a part of a package whose name the other one has.
+NEVER_IMPORTED = {"httptools": "http", "langgraph-checkpoint": "integrations"}
 # Extras that bring nothing to run on: tools, and all the others together.
 NOT_RUN_ON = {"build", "dev", "models"}
 

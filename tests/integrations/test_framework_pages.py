@@ -4,7 +4,11 @@ import pytest
 
 from tests.docs.blocks import ROOT
 
-PAGES = {"openai-agents": "openai_session", "claude-agent-sdk": "claude_session"}
+PAGES = {
+    "openai-agents": "openai_session",
+    "claude-agent-sdk": "claude_session",
+    "langgraph": "langgraph_session",
+}
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -89,6 +89,20 @@ FRAMEWORKS: Final = (
         beside=("hatchling", "editables", "pytest", "pytest-asyncio", "trio"),
         own_cases=("tests/test_session_helpers_store.py", "tests/test_session_store_anyio.py"),
     ),
+    AgentFramework(
+        extra="langgraph",
+        version="1.2.20",
+        short="langgraph",
+        printed="refund {'order': '17', 'cents': 500} finished",
+        beside=(
+            "hatchling",
+            "editables",
+            "pytest",
+            "pytest-asyncio",
+            "langgraph-checkpoint-conformance==0.0.2",
+            "langgraph-checkpoint-sqlite>=3.1,<4",
+        ),
+    ),
 )
 Heard = Callable[[Result], None]
 

@@ -486,6 +486,30 @@ class ForeignSessions:
             )
         return known
 
+    async def read(
+        self, session_id: SessionId, work: Callable[[Tx, SessionKey], Awaitable[T]]
+    ) -> T:
+        """Read the tables of a framework's own state on one snapshot."""
+
+        async def read(tx: Tx) -> T:
+            return await work(tx, await _key_of(tx, self.owner, session_id))
+
+        return await self._store.read(read)
+
+    async def transact(
+        self, session_id: SessionId, work: Callable[[Tx, SessionKey], Awaitable[T]]
+    ) -> T:
+        """Write tables of a framework's own state; no row of the session is added."""
+
+        async def write(tx: Tx) -> T:
+            return await work(tx, await _key_of(tx, self.owner, session_id))
+
+        return await self._store.write(Brief(write))
+
+    async def graphs_of_run(self, run_id: str) -> list[tuple[SessionId, str, str]]:
+        """Return the checkpoints that a run of a graph has made: session, namespace and id."""
+        return await self._store.read(lambda tx: tx.graphs.of_run(self.owner, run_id))
+
     async def streams(self, session_id: SessionId) -> list[str]:
         """Return the streams of a session."""
 
