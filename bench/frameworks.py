@@ -17,6 +17,7 @@ ENVIRONMENTS = {
     "openai": "framework-openai-agents-0.24.0",
     "claude": "framework-claude-agent-sdk-0.2.182",
     "langgraph": "framework-langgraph-1.2.20",
+    "pydantic": "framework-pydantic-ai-2.66.0",
 }
 
 
@@ -36,6 +37,12 @@ def claude_agent_sdk(folder: Path) -> dict[str, Figure]:
 def langgraph(folder: Path) -> dict[str, Figure]:
     """Run a graph that answers at once, with a saver on a file of SQLite and with ours."""
     return {"langgraph_turns": _measured("langgraph", folder)}
+
+
+@measures("pydantic_ai_turns")
+def pydantic_ai(folder: Path) -> dict[str, Figure]:
+    """Run an agent that answers at once, with its messages in a file and in our store."""
+    return {"pydantic_ai_turns": _measured("pydantic", folder)}
 
 
 def _measured(name: str, folder: Path) -> Figure:

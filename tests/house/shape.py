@@ -18,7 +18,7 @@ FOLDER_CAP = 25
 # Loaded by name from a table, started as a program, or imported by programs of the user.
 ENTRY_POINT = re.compile(
     r"cli/(?:commands/|doctor\.py|main\.py)|http/(?:v1|api)/|(?:.*/)?__main__\.py"
-    r"|integrations/(?:openai_agents|claude_agent_sdk|langgraph)\.py"
+    r"|integrations/(?:openai_agents|claude_agent_sdk|langgraph|pydantic_ai)\.py"
     r"|process/(?:agent_supervisor|supervisor/(?:main|wrapper))\.py"
 )
 WIRING = re.compile(r"(?:app|wiring|open_store|cli/app|http/app)\.py")

@@ -40,8 +40,9 @@ HOMES = {
     "uvicorn": "http",
     "uvloop": "cli",
 }
-# Packages with a second home: the other side of a protocol, and the other client (decision 0015).
-OTHER_SIDE = {"httpx2": "client", "mcp": "mcp"}
+# Packages with a second home: the other side of a protocol, the other client (decision 0015), and
+# the agents of a package whose models we use.
+OTHER_SIDE = {"httpx2": "client", "mcp": "mcp", "pydantic_ai": "integrations"}
 # What a package is installed as, where that is not the name it is imported with.
 INSTALLED_AS = {
     "agents": "openai-agents",

@@ -8,6 +8,7 @@ PAGES = {
     "openai-agents": "openai_session",
     "claude-agent-sdk": "claude_session",
     "langgraph": "langgraph_session",
+    "pydantic-ai": "pydantic_session",
 }
 
 

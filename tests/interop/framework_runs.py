@@ -42,6 +42,8 @@ class AgentFramework(Struct, frozen=True):
     printed: str
     beside: tuple[str, ...] = ()
     own_cases: tuple[str, ...] = ()
+    # Where it is not named like the extra.
+    package: str = ""
     # Cases of its runner, whose doubles of a session are replaced as well.
     runner_cases: tuple[str, ...] = ()
 
@@ -103,6 +105,14 @@ FRAMEWORKS: Final = (
             "langgraph-checkpoint-sqlite>=3.1,<4",
         ),
     ),
+    AgentFramework(
+        extra="pydantic-ai",
+        package="pydantic-ai-slim",
+        version="2.66.0",
+        short="pydantic",
+        printed="refund {'order': '17', 'cents': 500} finished",
+        beside=("hatchling", "editables", "pytest", "pytest-asyncio"),
+    ),
 )
 Heard = Callable[[Result], None]
 
@@ -117,7 +127,7 @@ def prepare() -> None:
         folder.mkdir(parents=True)
         ran([sys.executable, "-m", "venv", str(folder)], SECONDS)
         pip = [str(_python(framework)), "-m", "pip", "--quiet"]
-        pinned = f"{framework.extra}=={framework.version}"
+        pinned = f"{framework.package or framework.extra}=={framework.version}"
         ran([*pip, "install", *framework.beside], SECONDS)
         own = f"{ROOT}[{framework.extra}]"
         ran([*pip, "install", "--no-build-isolation", "-e", own, pinned], SECONDS)

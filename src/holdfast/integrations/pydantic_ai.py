@@ -1,0 +1,341 @@
+"""Conversations of pydantic-ai in Holdfast, and runs whose requests and tools happen once.
+
+`HoldfastConversationStore` is a conversation store: a conversation is a session, and an entry is a
+record of it. A fork has its own copies of the entries before it, so that either can be deleted.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from importlib.metadata import version as version_of
+from typing import Any, Final
+from uuid import uuid4
+
+import msgspec
+from msgspec.structs import replace
+from pydantic_ai.conversation_store import (
+    ConversationConflict,
+    ConversationEntry,
+    ConversationRecord,
+    ConversationStore,
+)
+from pydantic_ai.durable_exec import JSON_CODEC
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
+
+from holdfast.domain.drafts import MessageDraft, Outcome
+from holdfast.domain.errors import NotFound
+from holdfast.domain.events import Failure, FailureCode
+from holdfast.domain.ids import SessionId
+from holdfast.domain.messages import Role, Text
+from holdfast.domain.recordings import Disposition
+from holdfast.domain.sessions import StopReason
+from holdfast.integrations.branches import show_branch
+from holdfast.integrations.bridge import Bridge
+from holdfast.integrations.pydantic_ai_messages import cost_of, entry_of
+from holdfast.integrations.pydantic_ai_runs import (
+    RUN,
+    STEPS,
+    HoldfastDurability,
+    JournaledTurn,
+    current,
+)
+from holdfast.integrations.records import (
+    ForeignEntry,
+    ForeignWriter,
+    Framework,
+    require_version,
+)
+
+FRAMEWORK: Final = Framework(name="pydantic-ai", version=version_of("pydantic-ai-slim"))
+require_version(FRAMEWORK, "2.66", "3", extra="pydantic-ai")
+
+__all__ = ["HoldfastConversationStore", "HoldfastDurability"]
+
+# All entries, the newest record of the conversation, and the entries that lead to its head.
+ENTRIES: Final = "entries"
+RECORD: Final = "record"
+HISTORY: Final = "history"
+_split: Final = msgspec.json.Decoder(tuple[str | None, msgspec.Raw]).decode
+
+
+class HoldfastConversationStore(ConversationStore):
+    """A conversation store in a Holdfast, open in this process."""
+
+    def __init__(self, hf: Any, *, agent: str = "pydantic-ai") -> None:
+        """`agent` is the name under which the conversations are listed."""
+        self.bridge = Bridge(hf, "HoldfastConversationStore")
+        self._agent = agent
+        # Which session has an entry that was read or written here.
+        self._holders: dict[str, SessionId] = {}
+
+    async def read_record(self, conversation_id: str) -> ConversationRecord | None:
+        """Return the record of a conversation, or `None`."""
+        session_id, raw = await self.bridge.run(lambda: self._raw_record(conversation_id))
+        if raw is None:
+            return None
+        record = _load_record(raw)
+        if record.head_id is not None:
+            self._holders[record.head_id] = session_id
+        return record
+
+    async def read_records(
+        self, *, scope: str | None = None, limit: int | None = None
+    ) -> Sequence[ConversationRecord]:
+        """Return the records of all conversations or of a scope, the newest first."""
+        found = [_load_record(raw) for raw in await self.bridge.run(self._read_all)]
+        chosen = [record for record in found if scope is None or record.scope == scope]
+        return sorted(chosen, key=lambda record: record.updated_at, reverse=True)[:limit]
+
+    async def write_record(
+        self,
+        record: ConversationRecord,
+        *,
+        new_entries: Sequence[ConversationEntry] = (),
+        expected_revision: str | None,
+    ) -> None:
+        """Store a record and its new entries; all of it or none is on disk."""
+        raws = {entry.id: _dump(entry) for entry in new_entries}
+        raw = msgspec.json.encode(JSON_CODEC.dump(ConversationRecord, record))
+        await self.bridge.run(lambda: self._write(record, raw, raws, expected_revision))
+
+    async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
+        """Delete a conversation with its entries; forks have their own."""
+        await self.bridge.run(lambda: self._delete(conversation_id, expected_revision))
+
+    async def read_entry(self, entry_id: str) -> ConversationEntry:
+        """Return an entry; raises `LookupError` if there is none."""
+        found = await self.bridge.run(lambda: self._entries(entry_id))
+        return _entry(entry_id, found[entry_id])
+
+    async def read_history(
+        self, head_id: str | None, *, limit: int | None = None
+    ) -> list[ConversationEntry]:
+        """Return the entries up to one, in order, or the last ones."""
+        if head_id is None or limit == 0:
+            return []
+        raws = await self.bridge.run(lambda: self._entries(head_id))
+        line = _line(raws, head_id)
+        return [_entry(id_, raws[id_]) for id_ in line[-limit if limit else 0 :]]
+
+    @asynccontextmanager
+    async def turn(self, conversation_id: str, prompt: str) -> AsyncIterator[JournaledTurn]:
+        """Make runs of agents with `HoldfastDurability` durable; leaving it ends the turn.
+
+        The prompt is on disk before anything runs. A turn that was cut off is continued if it is
+        entered with the same prompt: what it has recorded does not run again.
+        """
+        turn = await self.bridge.run(lambda: self._begin(conversation_id, prompt))
+        token = current.set(turn)
+        outcome = Outcome(stop_reason=StopReason.ABORTED)
+        try:
+            yield turn
+            outcome = Outcome(stop_reason=StopReason.STOP)
+        except Exception as error:
+            text = f"The run failed with {type(error).__name__}."
+            failure = Failure(code=FailureCode.LOOP_FAILED, message=text)
+            outcome = Outcome(stop_reason=StopReason.ERROR, failure=failure)
+            raise
+        finally:
+            current.reset(token)
+            await self.bridge.run(lambda: self._end(turn.session_id, outcome))
+
+    async def _begin(self, conversation_id: str, prompt: str) -> JournaledTurn:
+        session_id = await self._sessions.open(FRAMEWORK, conversation_id, agent=self._agent)
+        calls = self.bridge.parts.calls
+        await calls.settle(session_id)
+        draft = MessageDraft(role=Role.USER, parts=(Text(text=prompt),))
+
+        async def begin(writer: ForeignWriter) -> tuple[str, dict[str, tuple[str, bytes]]]:
+            steps = list(await writer.view(STEPS))
+            if steps and steps[0].raw == prompt.encode():
+                return steps[0].key, {each.key: (each.kind, each.raw) for each in steps[1:]}
+            await writer.forget(STEPS, steps)
+            await writer.forget(HISTORY, (await writer.view(HISTORY)).ahead())
+            run_id = str(uuid4())
+            asked = ForeignEntry(kind=RUN, raw=prompt.encode(), key=run_id)
+            await writer.add(STEPS, [asked])
+            ahead = ForeignEntry(
+                kind="request",
+                raw=prompt.encode(),
+                key=run_id,
+                drafts=(draft,),
+                disposition=Disposition.AHEAD,
+            )
+            await writer.add(HISTORY, [ahead])
+            return run_id, {}
+
+        run_id, kept = await self._sessions.write(session_id, begin)
+        await calls.enter(session_id)
+        return JournaledTurn(self.bridge, session_id, run_id, kept)
+
+    async def _end(self, session_id: SessionId, outcome: Outcome) -> None:
+        async def forget(writer: ForeignWriter) -> None:
+            await writer.forget(STEPS, list(await writer.view(STEPS)))
+
+        await self.bridge.parts.calls.leave(session_id)
+        if outcome.stop_reason is StopReason.STOP:
+            await self._sessions.write(session_id, forget)
+        await self._sessions.end_turn(session_id, outcome)
+
+    @property
+    def _sessions(self) -> Any:
+        return self.bridge.parts.sessions
+
+    async def _raw_record(self, conversation_id: str) -> tuple[Any, bytes | None]:
+        session_id = await self._sessions.find(FRAMEWORK.name, conversation_id)
+        return session_id, None if session_id is None else await self._newest(session_id)
+
+    async def _newest(self, session_id: SessionId) -> bytes | None:
+        try:
+            found = (await self._sessions.live(session_id, RECORD)).newest()
+        except NotFound:
+            return None
+        return None if found is None else found.raw
+
+    async def _read_all(self) -> list[bytes]:
+        named = await self._sessions.beginning(FRAMEWORK.name, "")
+        found = [await self._newest(each.id) for each in named]
+        return [raw for raw in found if raw is not None]
+
+    async def _entries(self, entry_id: str) -> dict[str, bytes]:
+        """Return the entries of the conversation that has one."""
+        known = self._holders.get(entry_id)
+        for session_id in [known] if known else []:
+            found = await self._of_session(session_id)
+            if entry_id in found:
+                return found
+        for each in await self._sessions.beginning(FRAMEWORK.name, ""):
+            found = await self._of_session(each.id)
+            if entry_id in found:
+                self._holders[entry_id] = each.id
+                return found
+        raise LookupError(f"There is no entry {entry_id} in the store.")
+
+    async def _of_session(self, session_id: SessionId) -> dict[str, bytes]:
+        try:
+            view = await self._sessions.live(session_id, ENTRIES)
+        except NotFound:
+            return {}
+        return {record.key: record.raw for record in view}
+
+    async def _inherited(
+        self, record: ConversationRecord, raws: dict[str, bytes]
+    ) -> dict[str, bytes]:
+        """Return the entries of other conversations that the history of a new one begins with."""
+        first = next(iter(raws), record.head_id)
+        before = _split(raws[first])[0] if first in raws else record.head_id
+        if before is None:
+            return {}
+        try:
+            theirs = await self._entries(before)
+        except LookupError:
+            raise ConversationConflict(record.conversation_id) from None
+        return {id_: theirs[id_] for id_ in _line(theirs, before)}
+
+    async def _write(
+        self,
+        record: ConversationRecord,
+        raw: bytes,
+        raws: dict[str, bytes],
+        expected: str | None,
+    ) -> None:
+        id_ = record.conversation_id
+        found = await self._sessions.find(FRAMEWORK.name, id_)
+        if found is None and expected is not None:
+            raise ConversationConflict(id_)
+        is_new = found is None or await self._newest(found) is None
+        inherited = await self._inherited(record, raws) if is_new else {}
+        session_id = found or await self._sessions.open(
+            FRAMEWORK,
+            id_,
+            agent=self._agent,
+            metadata={"scope": record.scope} if record.scope else None,
+        )
+
+        async def write(writer: ForeignWriter) -> None:
+            stored = (await writer.view(RECORD)).newest()
+            if (None if stored is None else stored.key) != expected:
+                raise ConversationConflict(id_)
+            known = {each.key: each.raw for each in await writer.view(ENTRIES)}
+            added = {key: each for key, each in (inherited | raws).items() if key not in known}
+            entries = known | added
+            if record.head_id is not None and record.head_id not in entries:
+                raise ConversationConflict(id_)
+            await writer.add(
+                ENTRIES,
+                [ForeignEntry(kind="message", raw=each, key=key) for key, each in added.items()],
+            )
+            if stored is not None:
+                await writer.forget(RECORD, [stored])
+            await writer.add(RECORD, [ForeignEntry(kind="record", raw=raw, key=record.revision)])
+            await _show(writer, entries, record.head_id, raws)
+
+        await self._sessions.write(session_id, write)
+        if record.head_id is not None:
+            self._holders[record.head_id] = session_id
+
+    async def _delete(self, conversation_id: str, expected: str) -> None:
+        session_id = await self._sessions.find(FRAMEWORK.name, conversation_id)
+
+        async def forget(writer: ForeignWriter) -> None:
+            stored = (await writer.view(RECORD)).newest()
+            if stored is None or stored.key != expected:
+                raise ConversationConflict(conversation_id)
+            await writer.forget(RECORD, [stored])
+
+        if session_id is None:
+            raise ConversationConflict(conversation_id)
+        await self._sessions.write(session_id, forget)
+        await self._sessions.delete(session_id)
+
+
+async def _show(
+    writer: ForeignWriter, entries: dict[str, bytes], head_id: str | None, new: dict[str, bytes]
+) -> None:
+    """Make the session show the history of its head; what is new in it is charged."""
+    line = [] if head_id is None else _line(entries, head_id)
+    ahead = (await writer.view(HISTORY)).ahead()
+    await writer.forget(HISTORY, ahead)
+    prompts = {record.raw.decode(): record.message_id for record in ahead}
+
+    def message(place: int) -> ModelMessage:
+        return _entry(line[place], entries[line[place]]).message
+
+    def make(place: int) -> ForeignEntry:
+        entry = entry_of(message(place))
+        (first, *_) = entry.drafts or (None,)
+        said = first.parts[0] if first is not None and first.role is Role.USER else None
+        known = prompts.pop(said.text, None) if isinstance(said, Text) else None
+        # The turn has written this prompt before its first request.
+        return entry if known is None else replace(entry, drafts=entry.drafts[1:], message_id=known)
+
+    added = await show_branch(writer, HISTORY, [(id_, b"") for id_ in line], make)
+    for place in added:
+        cost = cost_of(message(place), line[place]) if line[place] in new else None
+        if cost is not None:
+            await writer.charge(cost)
+
+
+def _line(raws: dict[str, bytes], head_id: str) -> list[str]:
+    """Return the ids of the entries from the first one to one of them."""
+    found: list[str] = []
+    at: str | None = head_id
+    while at is not None:
+        found.append(at)
+        at = _split(raws[at])[0]
+    return found[::-1]
+
+
+def _load_record(raw: bytes) -> ConversationRecord:
+    record: ConversationRecord = JSON_CODEC.load(ConversationRecord, msgspec.json.decode(raw))
+    return record
+
+
+def _dump(entry: ConversationEntry) -> bytes:
+    message = ModelMessagesTypeAdapter.dump_json([entry.message])
+    return b"[" + msgspec.json.encode(entry.parent_id) + b"," + message[1:]
+
+
+def _entry(id_: str, raw: bytes) -> ConversationEntry:
+    parent_id, message = _split(raw)
+    (loaded,) = ModelMessagesTypeAdapter.validate_json(b"[" + bytes(message) + b"]")
+    return ConversationEntry(id=id_, parent_id=parent_id, message=loaded)
