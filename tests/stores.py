@@ -22,7 +22,8 @@ VARIABLE: Final = "HOLDFAST_DATABASE_URL"
 # What holds for every store, by folder; a star is all of its files.
 CONTRACT: Final = {
     "store": (
-        *("test_event_rows", "test_lineage", "test_observation_tables", "test_record"),
+        *("test_event_rows", "test_graph_checkpoints", "test_lineage"),
+        *("test_observation_tables", "test_record"),
         *("test_search_tables", "test_session_queries", "test_session_table", "test_tables"),
         *("test_token_table", "test_views"),
     ),
