@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -398,6 +399,60 @@ async def test_a_thread_is_a_session_with_turns_and_costs(hf: LocalHoldfast) -> 
     ]
     assert (session.status, session.title, session.usage.input) == (Status.IDLE, "Hello", 12)
     assert session.metadata["integration"]["native_id"] == "chat"
+
+
+def test_one_saver_serves_four_loops_in_four_threads(tmp_path: Path) -> None:
+    with sync.open_holdfast(tmp_path / "home") as hf:
+        graph = talk(HoldfastSaver(hf))
+
+        def play(number: int) -> list[str]:
+            async def turns() -> list[str]:
+                for each in range(3):
+                    said = {"messages": [HumanMessage(f"{number}.{each}")]}
+                    await graph.ainvoke(said, config_of(f"t{number}"))
+                return texts(await graph.aget_state(config_of(f"t{number}")))
+
+            return asyncio.run(turns())
+
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(play, range(4)))
+
+    assert [each[::2] for each in found] == [[f"{n}.{k}" for k in range(3)] for n in range(4)]
+
+
+async def test_a_cancelled_put_is_whole_or_not_there(hf: LocalHoldfast) -> None:
+    saver, there = HoldfastSaver(hf), set()
+    values = {"messages": [HumanMessage("one", id="1"), HumanMessage("two", id="2")], "a": 1}
+    versions = {"messages": "1", "a": "1"}
+    for waits in range(12):
+        checkpoint = {
+            "v": 4,
+            "id": f"{waits:04}",
+            "channel_values": values,
+            "channel_versions": versions,
+            "versions_seen": {},
+        }
+        config = config_of(f"t{waits}", checkpoint_ns="")
+        task = asyncio.ensure_future(saver.aput(config, checkpoint, {}, versions))
+        for _ in range(waits):
+            await asyncio.sleep(0)
+        if task.cancel():
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        found = await saver.aget_tuple(config)
+        there.add(found is not None)
+        if found is not None:
+            assert found.checkpoint["channel_values"] == values
+            assert len(await rows(hf, f"t{waits}")) == 2
+
+    assert there == {False, True}
+
+
+async def test_a_blocking_method_on_the_loop_of_the_store_is_refused(hf: LocalHoldfast) -> None:
+    with pytest.raises(Invalid) as refused:
+        HoldfastSaver(hf).get_tuple(config_of())
+
+    assert refused.value.code is Code.WRONG_THREAD
 
 
 async def test_a_removed_message_is_withdrawn(hf: LocalHoldfast) -> None:

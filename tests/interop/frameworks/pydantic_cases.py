@@ -12,7 +12,7 @@ from typing import Any
 import pydantic_ai.messages as m
 import pytest
 from pydantic import TypeAdapter
-from pydantic_ai import Agent
+from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import ConversationConflict, InMemoryConversationStore
 from pydantic_ai.models.function import FunctionModel
@@ -445,6 +445,41 @@ async def test_a_replay_that_differs_is_refused(hf: LocalHoldfast) -> None:
         await play(renamed)
 
     assert refused.value.code is Code.REPLAY_MISMATCH
+
+
+async def test_an_approved_call_runs_once(hf: LocalHoldfast) -> None:
+    effects: list[Any] = []
+    toolset: Any = FunctionToolset(id="payments")
+
+    @toolset.tool_plain(requires_approval=True)
+    async def pay(cents: int) -> str:
+        """Pay."""
+        effects.append(cents)
+        return f"paid {cents}"
+
+    agent: Any = Agent(
+        FunctionModel(Scripted(("c1", {"cents": 5})), model_name="scripted"),
+        name="payer",
+        output_type=[str, DeferredToolRequests],
+        toolsets=[toolset],
+        capabilities=[HoldfastDurability()],
+    )
+    store = HoldfastConversationStore(hf)
+    async with store.turn("c", "Pay."):
+        asked = await agent.run("Pay.", conversation=Conversation(conversation_id="c"))
+        await store.save(asked)
+    loaded = await store.load("c")
+    assert loaded is not None
+    assert loaded.deferred_tool_requests is not None
+    before = list(effects)
+
+    async with store.turn("c", "Approved."):
+        result = await agent.run(
+            conversation=loaded, deferred_tool_results=DeferredToolResults(approvals={"c1": True})
+        )
+        await store.save(result)
+
+    assert (before, effects, result.output) == ([], [5], "done")
 
 
 async def test_outside_a_turn_nothing_is_recorded(hf: LocalHoldfast) -> None:
