@@ -6,6 +6,7 @@ record of it. A fork has its own copies of the entries before it, so that either
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from importlib.metadata import version as version_of
 from typing import Any, Final
 from uuid import uuid4
@@ -54,6 +55,7 @@ __all__ = ["HoldfastConversationStore", "HoldfastDurability"]
 ENTRIES: Final = "entries"
 RECORD: Final = "record"
 HISTORY: Final = "history"
+_messages: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _split: Final = msgspec.json.Decoder(tuple[str | None, msgspec.Raw]).decode
 
 
@@ -93,7 +95,7 @@ class HoldfastConversationStore(ConversationStore):
         expected_revision: str | None,
     ) -> None:
         """Store a record and its new entries; all of it or none is on disk."""
-        raws = {entry.id: _dump(entry) for entry in new_entries}
+        raws = _dumped(new_entries)
         raw = msgspec.json.encode(JSON_CODEC.dump(ConversationRecord, record))
         await self.bridge.run(lambda: self._write(record, raw, raws, expected_revision))
 
@@ -114,7 +116,7 @@ class HoldfastConversationStore(ConversationStore):
             return []
         raws = await self.bridge.run(lambda: self._entries(head_id))
         line = _line(raws, head_id)
-        return [_entry(id_, raws[id_]) for id_ in line[-limit if limit else 0 :]]
+        return _loaded({id_: raws[id_] for id_ in line[-limit if limit else 0 :]})
 
     @asynccontextmanager
     async def turn(self, conversation_id: str, prompt: str) -> AsyncIterator[JournaledTurn]:
@@ -297,6 +299,7 @@ async def _show(
     await writer.forget(HISTORY, ahead)
     prompts = {record.raw.decode(): record.message_id for record in ahead}
 
+    @cache
     def message(place: int) -> ModelMessage:
         return _entry(line[place], entries[line[place]]).message
 
@@ -330,12 +333,24 @@ def _load_record(raw: bytes) -> ConversationRecord:
     return record
 
 
-def _dump(entry: ConversationEntry) -> bytes:
-    message = ModelMessagesTypeAdapter.dump_json([entry.message])
-    return b"[" + msgspec.json.encode(entry.parent_id) + b"," + message[1:]
+def _dumped(entries: Sequence[ConversationEntry]) -> dict[str, bytes]:
+    # Together, because each call of the adapter takes longer than a message.
+    messages = _messages(ModelMessagesTypeAdapter.dump_json([entry.message for entry in entries]))
+    return {
+        entry.id: b"[%b,%b]" % (msgspec.json.encode(entry.parent_id), bytes(message))
+        for entry, message in zip(entries, messages, strict=True)
+    }
 
 
 def _entry(id_: str, raw: bytes) -> ConversationEntry:
-    parent_id, message = _split(raw)
-    (loaded,) = ModelMessagesTypeAdapter.validate_json(b"[" + bytes(message) + b"]")
-    return ConversationEntry(id=id_, parent_id=parent_id, message=loaded)
+    return _loaded({id_: raw})[0]
+
+
+def _loaded(raws: dict[str, bytes]) -> list[ConversationEntry]:
+    parts = [_split(raw) for raw in raws.values()]
+    whole = b"[" + b",".join(bytes(message) for _, message in parts) + b"]"
+    messages = ModelMessagesTypeAdapter.validate_json(whole)
+    return [
+        ConversationEntry(id=id_, parent_id=parent_id, message=message)
+        for id_, (parent_id, _), message in zip(raws, parts, messages, strict=True)
+    ]

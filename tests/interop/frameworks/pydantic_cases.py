@@ -25,7 +25,7 @@ from holdfast.integrations.calls import UNKNOWN_OUTCOME
 from holdfast.integrations.pydantic_ai import (
     HoldfastConversationStore,
     HoldfastDurability,
-    _dump,
+    _dumped,
     _entry,
 )
 
@@ -42,6 +42,10 @@ async def hf(tmp_path: Path) -> AsyncIterator[LocalHoldfast]:
 def store(request: pytest.FixtureRequest, hf: LocalHoldfast) -> Any:
     """Return a store; every behaviour is that of the one in memory."""
     return HoldfastConversationStore(hf) if request.param == "ours" else InMemoryConversationStore()
+
+
+def _dump(entry: Any) -> bytes:
+    return _dumped([entry])[entry.id]
 
 
 def request_of(text: str) -> m.ModelRequest:
