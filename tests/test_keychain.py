@@ -39,8 +39,8 @@ def test_a_locked_keychain_is_like_none(backend: Known, caplog: pytest.LogCaptur
 
     assert (keychain.read("store:/home"), keychain.write("store:/home", "secret")) == (None, False)
     assert caplog.messages == [
-        "the keychain did not answer",
-        "the keychain did not take the secret",
+        "the keychain could not be read",
+        "the keychain did not store the secret",
     ]
     assert "secret" not in caplog.messages[0]
 
@@ -55,7 +55,7 @@ def test_what_is_removed_is_gone(backend: Known, caplog: pytest.LogCaptureFixtur
     assert not keychain.remove("openai:default")
 
     assert backend.entries == {}
-    assert caplog.messages == ["the keychain did not give the secret up"] * 2
+    assert caplog.messages == ["the keychain did not delete the secret"] * 2
     assert "s3cr3t" not in caplog.text
 
 

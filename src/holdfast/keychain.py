@@ -44,7 +44,7 @@ def read(account: str) -> str | None:
         return keyring.get_password(SERVICE, account)
     # Neither chained nor logged, because the message of a keychain error may contain the secret.
     except Exception:  # noqa: BLE001
-        log.warning("the keychain did not answer")
+        log.warning("the keychain could not be read")
         return None
 
 
@@ -57,7 +57,7 @@ def write(account: str, secret: str) -> bool:
     try:
         keyring.set_password(SERVICE, account, secret)
     except Exception:  # noqa: BLE001 — as above
-        log.warning("the keychain did not take the secret")
+        log.warning("the keychain did not store the secret")
         return False
     return True
 
@@ -71,6 +71,6 @@ def remove(account: str) -> bool:
     try:
         keyring.delete_password(SERVICE, account)
     except Exception:  # noqa: BLE001 — as above
-        log.warning("the keychain did not give the secret up")
+        log.warning("the keychain did not delete the secret")
         return False
     return True

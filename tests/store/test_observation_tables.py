@@ -141,7 +141,7 @@ async def test_a_damaged_claim_is_refused_and_named(
         ("UPDATE timeline SET body = x'7b7d'", "an event of ent_"),
         (
             "UPDATE entities SET session_key = (SELECT key FROM sessions)",
-            "is another session than it says",
+            "refers to the wrong session",
         ),
     ],
 )

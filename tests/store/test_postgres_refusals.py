@@ -133,7 +133,7 @@ async def test_a_database_or_a_user_that_is_not_there_is_told(databases: Databas
 @pytest.mark.parametrize(
     ("ending", "why"),
     [
-        (f"&{PASSWORD}=1", "asks for a setting that this Postgres does not take"),
+        (f"&{PASSWORD}=1", "uses a parameter that this Postgres does not support"),
         (f"&sslmode=verify-full&sslrootcert=/nowhere/{PASSWORD}", "a file in `sslrootcert`"),
     ],
 )

@@ -53,7 +53,7 @@ async def test_a_server_without_tls_is_told_nothing_where_it_is_asked_for() -> N
         refused = await _refused(port, "sslmode=require")
 
     assert (refused.code, bytes(heard)) == (Code.STORE_UNSAFE, b"")
-    assert "speaks no TLS" in refused.message
+    assert "does not support TLS" in refused.message
 
 
 async def test_a_server_that_is_not_proven_is_told_nothing(tmp_path: Path) -> None:

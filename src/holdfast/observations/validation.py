@@ -105,7 +105,7 @@ def _scalar_fault(value: Any) -> tuple[str, str] | None:
     if value is None or isinstance(value, bool):
         return None
     if not isinstance(value, int | float):
-        return "type: string|number|array|object", "is no JSON"
+        return "type: string|number|array|object", "is not JSON"
     if is_long(value) or not (isinstance(value, int) or math.isfinite(value)):
         return "finite", f"must be a finite number of at most {DIGITS_MOST} digits"
     return None
@@ -314,7 +314,7 @@ def _rule_issues(entity_type: EntityType, payload: Any, fields: Any) -> Iterator
         for number, item in enumerate(_listed(payload, "feature_units")):
             if isinstance(item, str) and item in seen:
                 path = ("feature_units", number)
-                yield build_issue(item, path, "unique_keys", "stands in the list already")
+                yield build_issue(item, path, "unique_keys", "is already in the list")
             seen |= {item} if isinstance(item, str) else set()
 
 

@@ -389,7 +389,7 @@ def _format_scalar(value: Any) -> str:
         case dict() | list() | tuple():
             return "{}" if isinstance(value, dict) else "[]"
         case _:
-            raise TypeError(f"There is no YAML for a {type(value).__name__}.")
+            raise TypeError(f"{type(value).__name__} cannot be written as YAML.")
 
 
 def _text(text: str) -> str:
@@ -410,7 +410,7 @@ def _escape(character: str) -> str:
     if character in _SHORT:
         return _SHORT[character]
     if "\ud800" <= character <= "\udfff":
-        raise ValueError("A lone surrogate has no YAML.")
+        raise ValueError("A lone surrogate cannot be written as YAML.")
     if character.isprintable():
         return character
     number = ord(character)

@@ -38,9 +38,7 @@ def checkpoint_tool(now: Callable[[], datetime]) -> LocalTool[CheckpointArgument
 
     return LocalTool(
         name="checkpoint",
-        description=(
-            "Mark a moment of the work by a name, with a state that a later session can take up."
-        ),
+        description="Save a named checkpoint with a state from which a later session can continue.",
         arguments=CheckpointArguments,
         effect=lambda _: Effect.PURE,
         plan=_plan_checkpoint,
@@ -90,8 +88,8 @@ def notify_tool() -> LocalTool[NotifyArguments]:
     return LocalTool(
         name="notify",
         description=(
-            "Show the user a short message while the turn goes on, such as progress. Nothing is"
-            " answered to it."
+            "Show the user a short message during the turn, such as progress. The user cannot reply"
+            " to it."
         ),
         arguments=NotifyArguments,
         effect=lambda _: Effect.PURE,
@@ -118,7 +116,7 @@ def read_output_tool() -> LocalTool[ReadOutputArguments]:
         name="read_output",
         description=(
             "Read a part of a long result by its media:// handle. start and end count bytes; at"
-            " most 16 KiB are returned at once, so go on from the `end` in the result."
+            " most 16 KiB are returned at once, so continue from the `end` in the result."
         ),
         arguments=ReadOutputArguments,
         effect=lambda _: Effect.PURE,

@@ -129,7 +129,7 @@ async def test_what_is_not_taken_becomes_a_link_to_a_file_and_one_notice() -> No
             },
             {
                 "type": "text",
-                "text": "[attached: image/png; its content is not there any more]",
+                "text": "[attached: image/png; its content no longer exists]",
             },
         ),
         notices=(

@@ -62,7 +62,7 @@ FAILURES: dict[str, tuple[dict[str, Any], FailureCode, str]] = {
     "banner without end": (
         {"start": [{"raw": "Welcome!\n", "times": 200}]},
         FailureCode.AGENT_PROTOCOL,
-        "does not speak the Agent Client Protocol",
+        "does not use the Agent Client Protocol",
     ),
     "wants a sign-in": (
         {

@@ -297,7 +297,7 @@ async def _death_error(slot: AgentSlot, lost: ConnectionLost | None = None) -> A
     end = await slot.drop_process()
     tail = program.stderr_tail
     if lost is not None and lost.reason == "noise":
-        message = "The program does not speak the Agent Client Protocol; it may not be an agent."
+        message = "The program does not use the Agent Client Protocol; it may not be an agent."
         failure = Failure(code=FailureCode.AGENT_PROTOCOL, message=message)
     else:
         code = FailureCode.AGENT_STUCK if end.reason == "stuck" else FailureCode.AGENT_DIED

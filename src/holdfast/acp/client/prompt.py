@@ -36,8 +36,8 @@ TRANSCRIPT_LONGEST: Final = 100_000
 RESULT_LONGEST: Final = 2_000
 ARGUMENTS_LONGEST: Final = 500
 HEADING: Final = (
-    "This is the record of an earlier conversation between you and the user, from which to go on. "
-    "It is there to be known, not to be done again."
+    "This is the record of an earlier conversation between you and the user. Use it as context to "
+    "continue; do not repeat its actions."
 )
 _END: Final = "This is the end of the record."
 _BETWEEN: Final = "\n\n"
@@ -217,7 +217,7 @@ class _MediaAttacher:
         found = await self._store.read(media.ref) if self._store is not None else None
         name = media.name or media.mime_type
         if found is None:
-            return text_block(f"[attached: {name}; its content is not there any more]")
+            return text_block(f"[attached: {name}; its content no longer exists]")
         content = found.content
         kind = media.mime_type.partition("/")[0]
         if (kind == "image" and self._taken.image) or (kind == "audio" and self._taken.audio):

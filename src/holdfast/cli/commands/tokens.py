@@ -67,7 +67,7 @@ async def show_list(
 async def create(
     printer: Printer,
     *,
-    name: Annotated[str, argument("NAME", "A name that says what the token is for.")],
+    name: Annotated[str, argument("NAME", "A name that describes what the token is for.")],
     scope: Annotated[Scope, option("SCOPE", f"The scope of the token: {_SCOPES}")] = Scope.WRITE,
     expires: Annotated[
         str | None,

@@ -70,14 +70,14 @@ class Link:
 def _refusal(error: Exception, url: str) -> HoldfastError | None:
     """Return the error for a wrong URL or server setting that retries cannot fix, or None."""
     if isinstance(error, FileNotFoundError) and (name := missing_file(url)) is not None:
-        return _unreadable(f"names a file in `{name}` that is not there")
+        return _unreadable(f"names a file in `{name}` that does not exist")
     if isinstance(error, ssl.SSLCertVerificationError):
-        return _unsafe("its certificate does not prove that it is who it should be")
+        return _unsafe("its certificate is not valid for this host")
     # Exactly this class: asyncpg raises it if the server does not support TLS.
     if type(error) is ConnectionError:
-        return _unsafe("it speaks no TLS, which HOLDFAST_DATABASE_URL asks for")
+        return _unsafe("it does not support TLS, which HOLDFAST_DATABASE_URL requires")
     if isinstance(error, asyncpg.PostgresError) and not isinstance(error, (*REFUSED, *GONE)):
-        return _unreadable("asks for a setting that this Postgres does not take")
+        return _unreadable("uses a parameter that this Postgres does not support")
     return None
 
 
@@ -107,4 +107,4 @@ async def require_safe(raw: asyncpg.Connection) -> None:
 
 
 def _unsafe(why: str) -> Unavailable:
-    return Unavailable(Code.STORE_UNSAFE, f"This Postgres cannot keep a store: {why}.")
+    return Unavailable(Code.STORE_UNSAFE, f"This Postgres cannot be used: {why}.")

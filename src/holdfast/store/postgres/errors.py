@@ -65,8 +65,8 @@ def meaning(error: BaseException) -> HoldfastError:
     if isinstance(error, REFUSED):
         return Unavailable(
             Code.STORE_UNWRITABLE,
-            "Postgres refuses us: the database, the schema, the user, the password or the rights "
-            "in HOLDFAST_DATABASE_URL are not right.",
+            "Postgres rejected the connection: check the database, the schema, the user, the "
+            "password and the rights of HOLDFAST_DATABASE_URL.",
         )
     if isinstance(error, asyncpg.DiskFullError):
         return StorageFull(
@@ -92,7 +92,7 @@ def described(error: asyncpg.PostgresError | asyncpg.InterfaceError) -> str:
 
 def nul_error() -> Invalid:
     """Return the error for text with a NUL."""
-    return Invalid(Code.INVALID_TEXT, "Postgres keeps no text with a NUL in it.")
+    return Invalid(Code.INVALID_TEXT, "Postgres cannot store text that contains NUL.")
 
 
 def busy() -> Unavailable:
@@ -111,8 +111,8 @@ def unreachable() -> Unavailable:
 def _full() -> Unavailable:
     return Unavailable(
         Code.STORE_UNREACHABLE,
-        "Postgres has no connection left for us; nothing was changed. Raise max_connections, or "
-        "run fewer servers.",
+        "Postgres has no free connections; nothing was changed. Raise max_connections, or run "
+        "fewer servers.",
     )
 
 
@@ -120,6 +120,6 @@ def unknown() -> Unavailable:
     """Return the error for a commit with unknown status."""
     return Unavailable(
         Code.STORE_UNREACHABLE,
-        "Postgres was lost while it committed, and whether it did is not known. Repeat the "
+        "The connection to Postgres was lost during a commit; its outcome is unknown. Repeat the "
         "request with the same id.",
     )

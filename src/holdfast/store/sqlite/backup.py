@@ -142,7 +142,7 @@ def _of_the_backup() -> Iterator[None]:
             raise
         raise Invalid(
             Code.BACKUP_INVALID,
-            "The backup is damaged or cut off and was not restored; the store is as it was.",
+            "The backup is damaged or cut off and was not restored; the store is unchanged.",
         ) from error
 
 
@@ -251,18 +251,18 @@ def require_target(store: Path, target: Path, *, force: bool) -> None:
     if not store.is_file():
         raise NotFound(Code.NOT_A_FILE, f"There is no store at {store} yet; nothing to back up.")
     if not target.parent.is_dir():
-        raise Invalid(Code.NOT_A_FOLDER, f"{target.parent} is not a folder; make it first.")
+        raise Invalid(Code.NOT_A_FOLDER, f"{target.parent} is not a folder; create it first.")
     if target.is_dir():
         raise Invalid(Code.NOT_A_FILE, f"{target} is a folder; name a file in it.")
     # Replacing a device, pipe or symbolic link would break other users of it.
     if os.path.lexists(target) and not stat.S_ISREG(target.lstat().st_mode):
-        raise Invalid(Code.NOT_A_FILE, f"{target} is not a file; name another place.")
+        raise Invalid(Code.NOT_A_FILE, f"{target} is not a file; choose another path.")
     if target.exists() and (not force or target.samefile(store)):
         raise _taken(target)
     # The folder also holds the key and the log, which a backup cannot restore.
     if target.exists() and target.parent.samefile(store.parent):
         raise Conflict(
-            Code.FILE_EXISTS, f"{target} lies in the store's own folder; name another place."
+            Code.FILE_EXISTS, f"{target} is in the store's own folder; choose another path."
         )
 
 
@@ -288,14 +288,14 @@ def require_sealed(backup: Path) -> None:
     if is_plain(backup):
         raise Conflict(
             Code.BACKUP_PLAIN,
-            f"{backup} is not encrypted, and the store would not be either; add --plain if it may "
-            "be read by everyone who has the file.",
+            f"{backup} is not encrypted, so the restored store would not be either; add --plain to "
+            "allow an unencrypted store.",
         )
 
 
 def _taken(target: Path) -> Conflict:
     return Conflict(
-        Code.FILE_EXISTS, f"{target} is there already; choose another name, or add --force."
+        Code.FILE_EXISTS, f"{target} already exists; choose another name, or add --force."
     )
 
 

@@ -119,7 +119,7 @@ class StoreDoorbell(Background):
         except HoldfastError as error:
             log.warning("the store cannot be watched: %s", error.message)
         except Exception:
-            log.exception("the doorbell met a fault of ours")
+            log.exception("internal error in the change watcher")
 
     def _ring_everywhere(self) -> None:
         self.rings += 1

@@ -61,12 +61,12 @@ SELECT e.id
 def observation_faults(connection: Connection) -> list[str]:
     """Return all faults of observations; reads entity by entity to limit memory use."""
     found = [
-        f"the snapshot of {entity_id} is damaged; `holdfast doctor --rebuild` makes it anew."
+        f"the snapshot of {entity_id} is damaged; `holdfast doctor --rebuild` recreates it."
         for entity_id, body, stored in connection.query(OBSERVATION_BODIES)
         if checksum(body) != stored
     ]
     found += [
-        f"{entity_id} is another session than it says; `holdfast doctor --rebuild` puts it right."
+        f"{entity_id} refers to the wrong session; `holdfast doctor --rebuild` repairs it."
         for (entity_id,) in connection.query(STRANGERS)
     ]
     for row in connection.query(ENTITIES):
@@ -84,7 +84,7 @@ def _of_entity(connection: Connection, known: KnownEntity) -> list[str]:
             event_of(row, "an event")
     except Internal:
         return [
-            f"an event of {known.entity_id} is damaged; `holdfast doctor --rebuild` makes it anew."
+            f"an event of {known.entity_id} is damaged; `holdfast doctor --rebuild` recreates it."
         ]
     return []
 
@@ -131,10 +131,10 @@ def _of_file(connection: Connection, file: ZoneFile) -> list[str]:
             return [*found, f"{what} is damaged."]
         is_full = len(content) == PART_SIZE or number == file.parts - 1
         if part != number or before != tally or not is_full:
-            found.append(f"{what} does not go on where the one before it ends.")
+            found.append(f"{what} does not follow the part before it.")
         tally, size = count_lines(tally, content), size + len(content)
     if (size, tally) != (file.size, LineCount(file.ended, file.tail)):
-        found.append(f"{named} has other bytes than it says.")
+        found.append(f"the content of {named} does not match its size and line count.")
     return found
 
 

@@ -69,7 +69,7 @@ def _made(file: Path, account: str, sources: KeySources) -> StoreKey:
     if sources.encryption == "keychain":
         raise Unavailable(
             Code.KEYCHAIN_UNAVAILABLE,
-            "There is no keychain to keep the store's key in; set HOLDFAST_KEY or "
+            "There is no keychain for the store's key; set HOLDFAST_KEY or "
             '[store] encryption = "auto".',
         )
     return StoreKey("keyfile", _kept(file, value))

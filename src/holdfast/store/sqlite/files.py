@@ -54,7 +54,7 @@ def unusable_path_error(path: Path) -> str | None:
     nearest = next((each for each in (path, *path.parents) if os.path.lexists(each)), path)
     try:
         if nearest == path and not stat.S_ISDIR(path.lstat().st_mode):
-            return f"{path} must be a folder, and no link to one; choose another HOLDFAST_HOME."
+            return f"{path} must be a folder, not a symbolic link; choose another HOLDFAST_HOME."
         # Try a write, because mode bits do not show a read-only or full disk.
         os.rmdir(tempfile.mkdtemp(prefix=".holdfast-", dir=nearest))
     except OSError as error:

@@ -55,7 +55,7 @@ SELECT 'A row of calls belongs to nothing in sessions.'
 
 UNOPENED = """
 -- Sessions without a settings row.
-SELECT 'Session ' || s.id || ' lacks what it was opened with.', s.key
+SELECT 'Session ' || s.id || ' lacks its settings.', s.key
   FROM sessions s
   LEFT JOIN openings o ON o.session_key = s.key
  WHERE o.session_key IS NULL
@@ -63,7 +63,7 @@ SELECT 'Session ' || s.id || ' lacks what it was opened with.', s.key
 
 ASTRAY = """
 -- Forks whose first own row does not follow their fork point.
-SELECT 'Session ' || s.id || ' did not leave its parent where it says.', s.key
+SELECT 'Session ' || s.id || ' does not start at its fork point.', s.key
   FROM sessions s
  WHERE s.forked_at IS NOT NULL
    AND s.forked_at + 1 != coalesce(
@@ -247,7 +247,7 @@ def _disputes(connection: Connection) -> Iterator[tuple[str, list[Row]]]:
     for table, sql, places in _FILED:
         filed = _found(connection, sql, NOTHING)
         wrong = [row for row in filed if len(row) == 1 or _is_misfiled(row, places)]
-        yield table, [(f"{table}: {row[0]} is not filed under what it says.",) for row in wrong]
+        yield table, [(f"{table}: columns and body of {row[0]} differ.",) for row in wrong]
 
 
 def _is_misfiled(row: Row, places: Sequence[str]) -> bool:
@@ -306,7 +306,7 @@ def doubtful(table: str) -> Internal:
     """Return the error for a table whose pages contradict each other."""
     return Internal(
         Code.CORRUPT_STORE,
-        f"The pages that hold {table} contradict each other, so that nothing can be listed, added "
-        "or called missing there; run `holdfast doctor`, or restore a backup.",
+        f"Table {table} is inconsistent, so its listings and writes are disabled; run `holdfast "
+        "doctor`, or restore a backup.",
         {"table": table},
     )

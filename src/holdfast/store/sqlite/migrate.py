@@ -90,7 +90,7 @@ def require_current(connection: Connection) -> None:
     if found == 0 and tables:
         raise Internal(
             Code.CORRUPT_STORE,
-            "The store has tables and says it has none; restore a backup.",
+            "The store has tables, but its schema version is missing; restore a backup.",
         )
     # A new store is created here; an older one is migrated only on request.
     if found == 0:
@@ -118,7 +118,7 @@ def require_known(number: int) -> None:
     if not 0 <= number <= newest():
         raise Invalid(
             Code.INVALID_INPUT,
-            f"There is no migration {number}; they are numbered up to {newest()}, and 0 is none.",
+            f"There is no migration {number}; choose a number up to {newest()}; 0 reverts all.",
             {"field": "to"},
         )
 

@@ -29,7 +29,7 @@ def snapshot(connection: Connection, work: ReadWork[T], tables: Tx) -> T:
     try:
         return drive(work(tables))
     except apsw.CorruptError:
-        log.error("a page of the store is damaged; what is not on it is read by itself")
+        log.error("a page of the store is damaged; reading the other pages without a snapshot")
         connection.query("ROLLBACK")
     finally:
         # SQLite ends the transaction itself after some errors.
@@ -64,10 +64,10 @@ def looked(connection: Connection, work: ReadWork[T], tables: Tx) -> T:
             if raw.data_version() != version:
                 found = _read_again(connection, work, tables)
         if raw.total_changes() != before:
-            raise apsw.ReadOnlyError("work that was meant to read has written")
+            raise apsw.ReadOnlyError("a read-only job has written")
         return found
     except apsw.ConstraintError as error:
-        raise apsw.ReadOnlyError("work that was meant to read has tried to write") from error
+        raise apsw.ReadOnlyError("a read-only job has tried to write") from error
     finally:
         connection.patience.is_off = False
         raw.set_commit_hook(None)

@@ -131,7 +131,7 @@ class SqliteStore:
         reserve = DiskReserve(path.with_name(f"{path.name}-reserve"))
         fresh = private_file(path) or path.stat().st_size == 0
         if fresh and reserve.is_held:
-            raise Internal(Code.CORRUPT_STORE, f"{path} is empty, and was not; restore a backup.")
+            raise Internal(Code.CORRUPT_STORE, f"{path} is empty, but was in use before; restore a backup.")
         self.path = path
         self.key = key if fresh or not is_plain(path) else None
         self._vfs = vfs

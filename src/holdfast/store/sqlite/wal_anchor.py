@@ -145,7 +145,7 @@ class Anchor:
         self._is_first = self._file is not None and _is_only(self._file)
         try:
             if self._read() is None and self._file is not None and os.fstat(self._file).st_size:
-                log.warning("%s is damaged; the next commit writes it anew", self._path)
+                log.warning("%s is damaged; the next commit recreates it", self._path)
             if self._is_first:
                 check(self._read(), self._store)
         except BaseException:

@@ -109,5 +109,5 @@ def require_absent(path: Path) -> None:
     """Raise if the target exists."""
     if path.exists() or path.is_symlink():
         raise Conflict(
-            Code.FILE_EXISTS, f"{path} is there already; nothing is ever copied over a store."
+            Code.FILE_EXISTS, f"{path} already exists; a store is never overwritten."
         )

@@ -151,18 +151,19 @@ def explained(url: str, table: str | None = None) -> Iterator[None]:
     except REFUSED as error:
         raise Unavailable(
             Code.STORE_UNWRITABLE,
-            f"{shown} refuses us: the database, the user, the password or the rights are wrong.",
+            f"{shown} rejected the connection: check the database, the user, the password and "
+            "the rights.",
         ) from error
     except (LostError, *GONE) as error:
         raise Unavailable(
             Code.STORE_UNREACHABLE,
-            f"{shown} cannot be reached, or was lost before it answered. A copy is there as a "
-            "whole or not at all: try again, and a target that has it already is refused.",
+            f"{shown} cannot be reached, or the connection was lost. A copy is complete or "
+            "absent: try again; a target that already has it is refused.",
         ) from error
     except asyncpg.CharacterNotInRepertoireError as error:
         raise Invalid(
             Code.INVALID_INPUT,
-            f"A text in {table} holds the character U+0000, which Postgres cannot keep; nothing "
+            f"A text in {table} holds the character U+0000, which Postgres cannot store; nothing "
             "was copied.",
             {"table": table},
         ) from error

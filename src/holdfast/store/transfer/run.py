@@ -62,8 +62,7 @@ async def copy(source: TransferEnd, target: TransferEnd, tell: Tell) -> list[Cop
         if await _copy_table(target, each.table) != each:
             raise Internal(
                 Code.INTERNAL,
-                f"{each.table} arrived otherwise than it was sent; nothing was kept. Please report "
-                "this.",
+                f"{each.table} was copied incorrectly; the target was discarded. Please report this.",
             )
     await _require_sound(target)
     return copied
@@ -80,7 +79,7 @@ async def require_idle(source: TransferEnd) -> None:
         raise Conflict(
             Code.TURN_RUNNING,
             f"Turns are running in {held} sessions: wait for their end or interrupt them, and stop "
-            "every server. Where one was killed, start it once more: it ends what was left.",
+            "every server. If a server was killed, start it once to end its turns.",
             {"sessions": held},
         )
 
@@ -91,8 +90,8 @@ async def require_empty(target: TransferEnd) -> None:
         if await target.value(looking(table)):
             raise Conflict(
                 Code.STORE_NOT_EMPTY,
-                f"The target has {table} already; nothing is ever copied over what is there. "
-                "Choose an empty one.",
+                f"The target is not empty: it has {table}. Choose an empty one; nothing is ever "
+                "overwritten.",
                 {"table": table},
             )
 

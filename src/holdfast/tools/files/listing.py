@@ -150,7 +150,7 @@ def list_directory_tool(file_access: FileAccess) -> LocalTool[ListDirectoryArgum
         name="list_directory",
         description=(
             "List a directory, up to five levels deep and a thousand entries. A glob without a"
-            " slash fits names, one with a slash fits paths below the directory."
+            " slash matches names, one with a slash matches paths below the directory."
             " `withheld` counts protected entries that are not shown."
         ),
         arguments=ListDirectoryArguments,

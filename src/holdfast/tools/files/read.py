@@ -49,7 +49,7 @@ def read_file_tool(file_access: FileAccess) -> LocalTool[ReadFileArguments]:
         name="read_file",
         description=(
             "Read a text file of at most 8 MiB, or the lines from start_line to end_line of it."
-            " `lossy` in the result says that bytes which are no UTF-8 were replaced."
+            " `lossy` in the result means that bytes that are not UTF-8 were replaced."
         ),
         arguments=ReadFileArguments,
         effect=lambda _: Effect.PURE,

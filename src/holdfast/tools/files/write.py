@@ -189,9 +189,9 @@ def write_tools(file_access: FileAccess) -> tuple[LocalTool[Any], ...]:
         LocalTool(
             name="write_file",
             description=(
-                "Write a text file: replace it or make it (replace), make it only if it is not"
-                " there (create), or add to its end (append). create_dirs makes missing"
-                " directories. `undo` in the result names what was there before."
+                "Write a text file: replace or create it (replace), create it unless it exists"
+                " (create), or add to its end (append). create_dirs creates missing directories."
+                " `undo` in the result is the handle of the previous content."
             ),
             arguments=WriteFileArguments,
             effect=lambda arguments: arguments.effect,
@@ -203,7 +203,7 @@ def write_tools(file_access: FileAccess) -> tuple[LocalTool[Any], ...]:
             name="edit_file",
             description=(
                 "Replace an exact piece of text in a file. It must occur exactly `occurrences`"
-                " times (once, if not said), otherwise nothing is changed."
+                " times (default 1), otherwise nothing is changed."
             ),
             arguments=EditFileArguments,
             effect=lambda arguments: arguments.effect,
