@@ -101,27 +101,27 @@ class _Replaying:
             self._drafts += translator.update(message.params, now=self._now)
         elif isinstance(message, JsonRpcRequest) and message.method == "session/request_permission":
             params = read_object(message.params)
-            asked = translator.asked(params.get("toolCall"), now=self._now)
+            asked = translator.request(params.get("toolCall"), now=self._now)
             options = map(read_object, read_list(params.get("options")))
             allowing = (each for each in options if str(each.get("kind")).startswith("allow"))
             self._asked[message.id] = asked.id, frozenset(each["optionId"] for each in allowing)
             self._drafts += asked.drafts
         elif isinstance(message, JsonRpcReply) and message.id == self._prompt:
             if message.error:
-                translator.refused(message.error, is_cancelled=self._is_cancelled)
+                translator.end_with_error(message.error, is_cancelled=self._is_cancelled)
             else:
-                translator.ended(message.result, is_cancelled=self._is_cancelled)
+                translator.end(message.result, is_cancelled=self._is_cancelled)
 
     def finished(self) -> list[Draft]:
         """Return all drafts; a wire that breaks off is an agent that died."""
-        end = self._translator.died(_DEATH)
+        end = self._translator.fail(_DEATH)
         return [*self._drafts, *end.drafts, end.outcome]
 
     def rest(self) -> dict[str, Any]:
         """Return what is known beside the drafts."""
         translator = self._translator
         return {
-            "told": translator.agent_state.kept(),
+            "told": translator.agent_state.to_record(),
             "counts": dict(sorted(translator.counts.items())),
         }
 

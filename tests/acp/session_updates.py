@@ -101,7 +101,7 @@ def heard(*updates: Params, reply: Any = END_TURN, **changes: Any) -> list[Draft
         if translator.deadline is not None and translator.deadline <= now:
             drafts += translator.flush(now=now)
         drafts += translator.update(params, now=now)
-    end = translator.ended(reply)
+    end = translator.end(reply)
     return [*drafts, *end.drafts, end.outcome]
 
 

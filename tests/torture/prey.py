@@ -212,7 +212,7 @@ def _update(given: bytes) -> None:
     if isinstance(found, JsonRpcNotification):
         translator = a_translator()
         translator.update(found.params, now=0.0, size=len(given))
-        translator.ended(found.params)
+        translator.end(found.params)
 
 
 def _snapshot(given: bytes) -> None:

@@ -28,7 +28,9 @@ from tests.acp.scripted_agents import PATIENCE, Peer
 
 pytestmark = pytest.mark.anyio
 
-HASTY = StopTimeouts(farewell=0.2, closing=0.3, terminating=0.4, killing=5.0, last_words=0.3)
+HASTY = StopTimeouts(
+    closing_messages=0.2, closing=0.3, terminating=0.4, killing=5.0, drain_seconds=0.3
+)
 ENDLESS = "import time\nwhile True: time.sleep(60)"
 # Signals 32 and 33.
 RESERVED = 0b11 << 31
@@ -77,7 +79,7 @@ async def test_its_streams_are_pipes_and_no_signal_is_ignored_or_blocked(tmp_pat
     show = "grep -E 'Sig(Blk|Ign)' /proc/self/status; stat -L -c %F /dev/fd/0 /dev/fd/1 /dev/fd/2"
     start = python("", tmp_path, argv=("sh", "-c", show))
     program = await AgentProcess.spawn(start, timeouts=HASTY, on_line=lines.append)
-    await program.connection.ended()
+    await program.connection.wait_ended()
     await program.end()
 
     *signals, _, _, _ = (each.split() for each in lines)
@@ -337,7 +339,7 @@ async def test_last_words_that_nobody_took_yet_are_kept(tmp_path: Path) -> None:
     steps = [{"texts": 5000}, {"reply": {"stopReason": "end_turn"}}, {"exit": 0}]
     peer = Peer(tmp_path / "place", on={"session/prompt": steps})
     program = await AgentProcess.spawn(
-        peer.start(), timeouts=StopTimeouts(last_words=0.1), bounds=ConnectionLimits(queued=8)
+        peer.start(), timeouts=StopTimeouts(drain_seconds=0.1), bounds=ConnectionLimits(queued=8)
     )
     future = await program.connection.begin("session/prompt", {})
     count = 0
@@ -391,17 +393,19 @@ async def test_a_banner_is_no_agent(tmp_path: Path) -> None:
 
 async def test_the_farewell_is_said_while_it_listens_and_never_in_the_way(peer: Peer) -> None:
     program = await AgentProcess.spawn(peer.start(), timeouts=HASTY)
-    await program.end(farewell=lambda: program.connection.request("session/close", {}))
+    await program.end(closing_messages=lambda: program.connection.request("session/close", {}))
     assert len(peer.got("session/close")) == 1
 
     second = await AgentProcess.spawn(peer.start(), timeouts=HASTY)
-    assert (await second.end(farewell=lambda: asyncio.sleep(60))).reason == "ended"
+    assert (await second.end(closing_messages=lambda: asyncio.sleep(60))).reason == "ended"
 
     third = await AgentProcess.spawn(peer.start(), timeouts=HASTY)
     os.kill(third.birth.pid, signal.SIGKILL)
     await asyncio.wait([third.exited])
     said: list[None] = []
-    assert await third.end(farewell=lambda: _note(said)) == ProcessExit(signal=9, reason="exited")
+    assert await third.end(closing_messages=lambda: _note(said)) == ProcessExit(
+        signal=9, reason="exited"
+    )
     assert said == []
 
 

@@ -103,9 +103,9 @@ def test_the_answer_that_opens_a_conversation_tells_modes_options_and_models() -
 
 
 def test_what_was_kept_comes_back() -> None:
-    assert restore_state(KEPT.kept()) == KEPT
-    assert AgentState().kept() == {}
-    assert restore_state({**KEPT.kept(), "agent": {"name": "x"}}) == KEPT
+    assert restore_state(KEPT.to_record()) == KEPT
+    assert AgentState().to_record() == {}
+    assert restore_state({**KEPT.to_record(), "agent": {"name": "x"}}) == KEPT
     assert restore_state({"used": "many"}) == AgentState()
 
 
@@ -123,7 +123,7 @@ def test_what_was_kept_comes_back() -> None:
 def test_whatever_is_told_can_be_kept(kind: str, fields: dict[str, Any]) -> None:
     told = hear(KEPT, kind, **fields)
 
-    assert restore_state(told.kept()) == told
+    assert restore_state(told.to_record()) == told
 
 
 def test_lists_are_kept_as_far_as_they_fit() -> None:

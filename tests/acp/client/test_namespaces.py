@@ -16,7 +16,9 @@ from holdfast.process.process_table import find_process, has_mark
 pytestmark = pytest.mark.anyio
 
 WRAP = ("unshare", "--map-current-user", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
-HASTY = StopTimeouts(farewell=0.2, closing=0.3, terminating=0.4, killing=5.0, last_words=0.3)
+HASTY = StopTimeouts(
+    closing_messages=0.2, closing=0.3, terminating=0.4, killing=5.0, drain_seconds=0.3
+)
 # Starts somebody who leaves its session, says who it is itself, and stays.
 LEAVING = """
 import os, subprocess, sys, time

@@ -454,7 +454,7 @@ async def test_what_cannot_be_shown_whole_is_refused_and_nobody_is_asked(tmp_pat
 def test_a_long_title_beside_an_input_hides_nothing() -> None:
     call = {"toolCallId": "c", "title": "x" * 2_000, "rawInput": {"command": "make"}}
 
-    assert not a_translator().asked(call, now=0.0).is_cut
+    assert not a_translator().request(call, now=0.0).is_cut
 
 
 async def test_a_yes_to_a_change_covers_that_change_and_no_other(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ async def test_what_comes_in_a_flood_is_all_written_in_its_own_time() -> None:
     lines = [str(number).encode() * 1_000 for number in range(900)]
     for line in lines:
         raw.add(line)
-    raw.hasten()
+    raw.flush()
     while desk.lines != lines:
         desk.took.clear()
         await desk.took.wait()
@@ -188,9 +188,9 @@ async def test_what_comes_in_a_flood_is_all_written_in_its_own_time() -> None:
 async def test_whoever_ends_a_turn_does_not_have_to_wait_for_more_lines() -> None:
     desk = Desk()
     raw = RawLog(desk.take, KEY)
-    raw.hasten()
+    raw.flush()
     raw.add(b"one")
-    raw.hasten()
+    raw.flush()
     began = asyncio.get_running_loop().time()
     await desk.took.wait()
 
@@ -236,7 +236,7 @@ async def test_a_failure_is_told_once_and_the_next_lines_are_tried_again(
     raw = RawLog(desk.take, KEY)
     for line in (b"one", b"two", b"three"):
         raw.add(line)
-        raw.hasten()
+        raw.flush()
         await desk.took.wait()
         desk.took.clear()
     await raw.aclose()
@@ -249,7 +249,7 @@ async def test_where_there_is_no_desk_nothing_is_tried_again() -> None:
     desk = Desk(False)
     raw = RawLog(desk.take, KEY)
     raw.add(b"one")
-    raw.hasten()
+    raw.flush()
     await desk.took.wait()
     await asyncio.sleep(0)
     raw.add(b"two")

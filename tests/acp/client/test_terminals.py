@@ -149,7 +149,7 @@ async def test_a_released_terminal_is_ended_and_forgotten(
 async def test_who_ignores_being_asked_is_killed_with_all_who_come_from_it(
     tmp_path: Path,
 ) -> None:
-    terminals = Terminals(timeouts=StopTimeouts(terminating=0.2, last_words=0.1))
+    terminals = Terminals(timeouts=StopTimeouts(terminating=0.2, drain_seconds=0.1))
     source = (
         "import os, signal, time\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"

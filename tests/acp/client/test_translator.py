@@ -491,7 +491,7 @@ def test_a_character_that_was_cut_in_two_is_whole_again() -> None:
     assert translator.deadline is None
     assert translator.update(say("\udd80y"), now=2.0) == (delta(1, "id-1", "🦀y", 1),)
     assert translator.update(say("\ud83e"), now=3.0) == ()
-    assert translator.ended(END_TURN) == turn_end(
+    assert translator.end(END_TURN) == turn_end(
         delta(1, "id-1", "\ufffd", 3),
         stepped(1, "id-1"),
         row("id-1", "x🦀y\ufffd"),
@@ -563,7 +563,7 @@ def test_a_result_of_more_than_four_mebibytes_is_cut_and_marked() -> None:
 def test_each_stop_reason_ends_the_turn(
     reply: dict[str, Any], is_cancelled: bool, outcome: Outcome
 ) -> None:
-    assert a_translator().ended(reply, is_cancelled=is_cancelled) == turn_end(cost(), outcome)
+    assert a_translator().end(reply, is_cancelled=is_cancelled) == turn_end(cost(), outcome)
 
 
 @pytest.mark.parametrize(
@@ -577,7 +577,7 @@ def test_each_stop_reason_ends_the_turn(
     ],
 )
 def test_an_unknown_stop_reason_is_an_end_and_a_notice(reply: Any, agent_state: str) -> None:
-    assert a_translator().ended(reply) == turn_end(
+    assert a_translator().end(reply) == turn_end(
         cost(),
         notice(f"The agent ended its turn with {agent_state}."),
         STOP,
@@ -636,7 +636,9 @@ def test_an_error_ends_the_turn_as_what_it_is(
         )
     )
 
-    assert a_translator().refused(error, is_cancelled=is_cancelled) == turn_end(cost(), outcome)
+    assert a_translator().end_with_error(error, is_cancelled=is_cancelled) == turn_end(
+        cost(), outcome
+    )
 
 
 DEATH = Failure(code=FailureCode.AGENT_DIED, message="The agent is gone.")
@@ -648,7 +650,7 @@ def test_a_death_keeps_the_text_and_leaves_calls_unknown() -> None:
     translator.update(say("As I was say"), now=1.01)
     translator.update(say("ing"), now=1.02)
 
-    assert translator.died(DEATH) == turn_end(
+    assert translator.fail(DEATH) == turn_end(
         delta(2, "id-2", "ing", 12),
         stepped(2, "id-2"),
         row("id-2", "As I was saying"),
@@ -662,7 +664,7 @@ def test_a_call_that_was_held_back_when_the_agent_died_is_in_the_record() -> Non
     translator = a_translator()
     translator.update(tool("c1"), now=1.0)
 
-    assert translator.died(DEATH) == turn_end(
+    assert translator.fail(DEATH) == turn_end(
         *called("c1", "other", {}),
         *returned("c1", "other", ResultStatus.UNKNOWN, error=UNKNOWN),
         cost(),
@@ -672,12 +674,12 @@ def test_a_call_that_was_held_back_when_the_agent_died_is_in_the_record() -> Non
 
 def test_after_the_end_nothing_is_said_but_the_state_goes_on() -> None:
     translator = a_translator()
-    ended = translator.ended(END_TURN)
+    ended = translator.end(END_TURN)
 
     late = [say("x"), think("y"), tool("c1"), plan("p"), update("usage_update", used=7, size=9)]
 
     assert [translator.update(params, now=1.0) for params in late] == [()] * 5
-    assert (translator.ended(END_TURN), translator.died(DEATH)) == (ended, ended)
+    assert (translator.end(END_TURN), translator.fail(DEATH)) == (ended, ended)
     assert translator.flush(now=9.0) == ()
     assert translator.deadline is None
     assert (translator.agent_state.used, translator.agent_state.size) == (7, 9)
@@ -766,7 +768,7 @@ def test_more_than_a_hundred_thousand_updates_are_a_flood() -> None:
     assert not translator.is_flooded
     assert translator.update(say("x"), now=0.0) == ()
     assert translator.is_flooded
-    assert translator.died(FLOODED) == turn_end(
+    assert translator.fail(FLOODED) == turn_end(
         cost(),
         Outcome(
             stop_reason=StopReason.ERROR,
@@ -782,7 +784,7 @@ def test_a_call_may_be_seen_first_when_permission_is_asked_for() -> None:
     translator = a_translator()
     translator.update(say("May I?"), now=1.0)
 
-    asked = translator.asked(
+    asked = translator.request(
         {"toolCallId": "c1", "kind": "execute", "title": "rm -r", "rawInput": {"command": "rm"}},
         now=1.01,
     )
@@ -804,9 +806,9 @@ def test_a_call_that_is_asked_about_is_written_down_as_it_is_known_then() -> Non
     translator.update(tool("c1", title="Bash"), now=1.0)
     translator.update(tool("c2", title="Bash", rawInput={"n": 1}), now=1.0)
 
-    first = translator.asked({"toolCallId": "c1", "rawInput": {"command": "ls"}}, now=1.0)
-    again = translator.asked({"toolCallId": "c1"}, now=1.0)
-    odd = translator.asked("what?", now=1.0)
+    first = translator.request({"toolCallId": "c1", "rawInput": {"command": "ls"}}, now=1.0)
+    again = translator.request({"toolCallId": "c1"}, now=1.0)
+    odd = translator.request("what?", now=1.0)
 
     assert first.drafts == (CallDetails(call_id=CallId("c1"), arguments={"command": "ls"}),)
     assert (again.id, again.arguments, again.drafts) == ("c1", {"command": "ls"}, ())
@@ -817,7 +819,7 @@ def test_permission_for_a_call_that_has_ended_is_for_another_one() -> None:
     translator = a_translator()
     translator.update(tool("c1", status="completed"), now=1.0)
 
-    assert translator.asked({"toolCallId": "c1"}, now=1.0).id == "call_id-3"
+    assert translator.request({"toolCallId": "c1"}, now=1.0).id == "call_id-3"
 
 
 @pytest.mark.parametrize(
@@ -834,11 +836,11 @@ def test_a_call_that_was_not_allowed_is_denied_and_not_failed(
     final: dict[str, Any], result: tuple[Any, tuple[str, str]]
 ) -> None:
     translator = a_translator()
-    asked = translator.asked({"toolCallId": "c1"}, now=1.0)
+    asked = translator.request({"toolCallId": "c1"}, now=1.0)
 
     translator.deny(asked.id)
     drafts = translator.update(tool_update("c1", **final), now=2.0)
-    end = translator.ended(END_TURN)
+    end = translator.end(END_TURN)
 
     expected = returned("c1", "other", ResultStatus.DENIED, result[0], result[1])
     assert (*drafts, *end.drafts, end.outcome) == (*expected, cost(), STOP)
@@ -846,7 +848,7 @@ def test_a_call_that_was_not_allowed_is_denied_and_not_failed(
 
 def test_a_call_that_was_not_allowed_and_went_well_all_the_same_is_told_as_it_was() -> None:
     translator = a_translator()
-    translator.deny(translator.asked({"toolCallId": "c1"}, now=1.0).id)
+    translator.deny(translator.request({"toolCallId": "c1"}, now=1.0).id)
 
     assert translator.update(tool_update("c1", status="completed"), now=2.0) == returned(
         "c1", "other"
@@ -863,10 +865,10 @@ def test_what_we_do_for_the_agent_is_a_call_with_a_result_of_ours() -> None:
         *silent(1, "id-1"),
         *called("call_id-2", "fs.write_text_file", {"path": "/w/a"}, kind="edit"),
     )
-    assert translator.acted(begun.id, done, now=1.0) == returned(
+    assert translator.finish_act(begun.id, done, now=1.0) == returned(
         "call_id-2", "fs.write_text_file", result={"bytes": 3}
     )
-    assert translator.acted(begun.id, done, now=1.0) == ()
+    assert translator.finish_act(begun.id, done, now=1.0) == ()
 
 
 def test_usage_is_taken_once_from_the_first_that_tells_it() -> None:
@@ -899,7 +901,7 @@ def test_money_is_the_difference_between_two_sums() -> None:
     translator.update(
         update("usage_update", used=1, cost={"amount": 0.25, "currency": "USD"}), now=0.0
     )
-    first = translator.ended(END_TURN)
+    first = translator.end(END_TURN)
     # Told after the turn, so it is entered with the next one.
     translator.update(
         update("usage_update", used=2, cost={"amount": 0.26, "currency": "USD"}), now=0.0
@@ -908,7 +910,7 @@ def test_money_is_the_difference_between_two_sums() -> None:
     second.update(update("usage_update", used=3, cost={"amount": 0.75, "currency": "USD"}), now=0.0)
 
     assert first == turn_end(cost(Usage(input=1), microcents=25_000_000, priced=True), STOP)
-    assert second.ended(END_TURN) == turn_end(
+    assert second.end(END_TURN) == turn_end(
         cost(Usage(input=3), microcents=50_000_000, priced=True),
         STOP,
     )

@@ -93,15 +93,15 @@ GARBAGE = JSON | st.builds(
     st.dictionaries(st.sampled_from(["content", "entries", "toolCallId", "_meta", "used"]), JSON),
 )
 ACTS = st.tuples(
-    st.sampled_from(["update", "update", "update", "flush", "asked", "deny"]),
+    st.sampled_from(["update", "update", "update", "flush", "request", "deny"]),
     KNOWN | GARBAGE,
     st.floats(min_value=0, max_value=2),
 )
 ENDS = st.one_of(
-    st.tuples(st.just("ended"), JSON | st.fixed_dictionaries({"stopReason": TEXT, "usage": JSON})),
-    st.tuples(st.just("refused"), st.builds(JsonRpcError, st.integers(), TEXT)),
+    st.tuples(st.just("end"), JSON | st.fixed_dictionaries({"stopReason": TEXT, "usage": JSON})),
+    st.tuples(st.just("end_with_error"), st.builds(JsonRpcError, st.integers(), TEXT)),
     st.tuples(
-        st.just("died"),
+        st.just("fail"),
         st.builds(Failure, code=st.sampled_from(FailureCode), message=st.just("gone")),
     ),
 )
@@ -120,7 +120,7 @@ def played(acts: list[tuple[str, Any, float]], end: tuple[str, Any]) -> list[Dra
     batches.append((*ended.drafts, ended.outcome))
     # Whoever speaks after the end is not heard.
     for verb, params, _ in acts[:3]:
-        if verb != "asked":
+        if verb != "request":
             assert _acted(translator, verb, params, now) == ()
     return batches
 
@@ -131,8 +131,8 @@ def _acted(translator: Translator, verb: str, params: Any, now: float) -> Drafts
     if verb == "flush":
         return translator.flush(now=now)
     payload = params.get("update") if isinstance(params, dict) else params
-    if verb == "asked":
-        return translator.asked(payload, now=now).drafts
+    if verb == "request":
+        return translator.request(payload, now=now).drafts
     if isinstance(payload, dict):
         translator.deny(payload.get("toolCallId"))  # type: ignore[arg-type]
     return ()
@@ -223,7 +223,7 @@ def test_no_text_is_lost_whatever_the_pieces(texts: list[tuple[bool, str]], paus
     acts: list[tuple[str, Params, float]] = [
         ("update", say(text) if is_said else think(text), pause) for is_said, text in texts
     ]
-    drafts = [draft for batch in played(acts, ("ended", None)) for draft in batch]
+    drafts = [draft for batch in played(acts, ("end", None)) for draft in batch]
 
     for channel, is_said in ((Channel.TEXT, True), (Channel.REASONING, False)):
         heard = "".join(
@@ -246,4 +246,4 @@ def test_garbage_is_never_an_error(params: Any) -> None:
 
     translator.update(params, now=0.0)
 
-    assert isinstance(translator.ended(params).outcome, Outcome)
+    assert isinstance(translator.end(params).outcome, Outcome)

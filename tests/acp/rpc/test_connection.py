@@ -353,7 +353,7 @@ async def test_the_end_of_the_other_side_is_told_to_all_who_wait(end: End) -> No
 
     with pytest.raises(ConnectionLost, match="ended"):
         await asking
-    assert await connection.ended() == "ended"
+    assert await connection.wait_ended() == "ended"
     first, last, answered = await take_all(connection)
     assert (first, last) == (JsonRpcNotification(method="u"), JsonRpcNotification(method="last"))
     assert isinstance(answered, AnswerMarker)
@@ -489,7 +489,7 @@ async def test_work_for_a_side_that_is_gone_is_stopped(end: End) -> None:
     connection.handle(request, work())
     await spin()
     far.stop_talking()
-    await connection.ended()
+    await connection.wait_ended()
 
     await asyncio.wait_for(stopped.wait(), 10)
     await connection.answer(unhandled, {})
@@ -508,7 +508,7 @@ async def test_too_much_noise_before_the_first_message_is_no_agent(noise: bytes)
 
         with pytest.raises(ConnectionLost, match="noise"):
             await asking
-        assert await connection.ended() == "noise"
+        assert await connection.wait_ended() == "noise"
         saying.cancel()
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.acp.server.client_session import offered_choices, read_answer
+from holdfast.acp.server.client_session import choices_of, read_answer
 from holdfast.acp.server.updates import UpdateTranslator
 from holdfast.domain.approvals import (
     Approval,
@@ -156,7 +156,7 @@ def test_a_question_about_money_has_no_call_and_is_closed_all_the_same() -> None
 
     assert answered("allowed") == []
     for decision, status in (("allowed", "completed"), ("denied", "failed")):
-        assert telling.asked(asked) == {
+        assert telling.approval_update(asked) == {
             "toolCallId": "a",
             "title": "spend",
             "kind": "other",
@@ -181,7 +181,7 @@ def a_question(**more: Any) -> Question:
 
 
 def test_what_cannot_be_allowed_for_the_session_is_not_offered_so() -> None:
-    assert offered_choices(a_question()) == [OPTIONS[0], OPTIONS[2]]
+    assert choices_of(a_question()) == [OPTIONS[0], OPTIONS[2]]
     assert read_answer(a_question(), selected("allow_always")["result"]).state == "denied"
 
 
@@ -209,7 +209,7 @@ def test_the_options_of_an_agent_behind_ours_pass_through(
     )
     question = a_question(choices=choices, memory="all")
 
-    assert [each["optionId"] for each in offered_choices(question)] == ["once", "ever", "no"]
+    assert [each["optionId"] for each in choices_of(question)] == ["once", "ever", "no"]
     assert read_answer(question, selected(option)["result"]) == answer
 
 

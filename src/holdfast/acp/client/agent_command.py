@@ -272,7 +272,11 @@ class _SandboxBuilder:
             is_jailed=is_jailed,
             covers_home=True,
             has_own_pids=False,
-            readable=(*self._without_hidden(self._needed(roots)), *self._tools(), *readable),
+            readable=(
+                *self._without_hidden(self._required_paths(roots)),
+                *self._tools(),
+                *readable,
+            ),
             writable=(*roots, *self._scratch, *own),
             hidden=self._hidden,
             has_network=options.network or not is_jailed,
@@ -298,7 +302,7 @@ class _SandboxBuilder:
         # What is missing cannot be mounted.
         yield from filter(os.path.exists, self._expand((*_TOOLS_IN_HOME, *named)))
 
-    def _needed(self, roots: tuple[str, ...]) -> Iterator[str]:
+    def _required_paths(self, roots: tuple[str, ...]) -> Iterator[str]:
         """Yield the paths that the program and its MCP servers must read to start."""
         path = tuple(self._start.environment.get("PATH", "").split(os.pathsep))
         for program, *words in self._commands:

@@ -29,7 +29,7 @@ from holdfast.process.supervisor.path_survey import ASIDE
 
 log = logging.getLogger(__name__)
 # Sends the last messages to a process before it is ended.
-Farewell: TypeAlias = Callable[[], Awaitable[object]]
+ClosingMessages: TypeAlias = Callable[[], Awaitable[object]]
 # `exited` by itself, `ended` by us, `stdout_closed` or `stuck` when we ended it for that reason,
 # `lost` when the exit status is unknown.
 ExitReason: TypeAlias = Literal["exited", "ended", "stdout_closed", "stuck", "lost"]
@@ -42,13 +42,13 @@ _REAP_SECONDS: Final = 2.0
 class StopTimeouts(Struct, frozen=True, kw_only=True):
     """Timeouts of each step of ending a process, in seconds."""
 
-    farewell: float = 2.0
+    closing_messages: float = 2.0
     closing: float = 2.0
     # With the 5 s of an ignored cancel, the whole end stays below ten seconds.
     terminating: float = 2.8
     killing: float = 2.0
     # Another process may hold the pipe open after the exit; output is read this much longer.
-    last_words: float = 1.0
+    drain_seconds: float = 1.0
 
 
 DEFAULT_TIMEOUTS: Final = StopTimeouts()
@@ -104,34 +104,34 @@ class AgentProcess:
         # Truncated after the redaction, because half a secret would not be recognised.
         return last_bytes(self.connection.redactor.text(stderr_text), STDERR_SHOWN)
 
-    async def end(self, *, farewell: Farewell | None = None) -> ProcessExit:
+    async def end(self, *, closing_messages: ClosingMessages | None = None) -> ProcessExit:
         """End the process and its descendants, gracefully first; a second call waits for the first.
 
-        `farewell` runs while the process still reads; its errors and timeout are ignored. On
-        cancellation the end is completed first, then `CancelledError` is raised.
+        `closing_messages` runs while the process still reads; its errors and timeout are ignored.
+        On cancellation the end is completed first, then `CancelledError` is raised.
         """
-        return await run_to_end(self._begin_end(farewell))
+        return await run_to_end(self._begin_end(closing_messages))
 
-    def _begin_end(self, farewell: Farewell | None) -> Task[ProcessExit]:
+    def _begin_end(self, closing_messages: ClosingMessages | None) -> Task[ProcessExit]:
         if self._ending is None:
-            self._ending = asyncio.get_running_loop().create_task(self._end(farewell))
+            self._ending = asyncio.get_running_loop().create_task(self._end(closing_messages))
         return self._ending
 
-    async def _end(self, farewell: Farewell | None) -> ProcessExit:
+    async def _end(self, closing_messages: ClosingMessages | None) -> ProcessExit:
         child, timeouts = self._child, self._timeouts
         if self._reason == "exited" and not child.exited.done():
             self._reason = "ended"
-        if farewell is not None and not child.exited.done():
+        if closing_messages is not None and not child.exited.done():
             with suppress(Exception):
-                async with asyncio.timeout(timeouts.farewell):
-                    await farewell()
+                async with asyncio.timeout(timeouts.closing_messages):
+                    await closing_messages()
         self.connection.hang_up()
         await asyncio.wait([child.exited], timeout=timeouts.closing)
         child.stop()
         await asyncio.wait([child.gone], timeout=timeouts.terminating)
         await child.end(timeouts.killing)
         # Some processes flush their output only when they exit.
-        await asyncio.wait([self._hearing], timeout=timeouts.last_words)
+        await asyncio.wait([self._hearing], timeout=timeouts.drain_seconds)
         await self.connection.aclose()
         await child.close()
         await asyncio.wait([self._watching, self._hearing])
@@ -147,12 +147,12 @@ class AgentProcess:
         """Report the exit, and end a process that runs but cannot be reached any more."""
         child, timeouts = self._child, self._timeouts
         loop = asyncio.get_running_loop()
-        silent = loop.create_task(self.connection.ended())
+        silent = loop.create_task(self.connection.wait_ended())
         either: list[Future[Any]] = [child.exited, silent]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not child.exited.done():
             # Usually stdout closes because the process is exiting, so wait briefly for that.
-            await asyncio.wait([child.exited], timeout=timeouts.last_words)
+            await asyncio.wait([child.exited], timeout=timeouts.drain_seconds)
         if not child.exited.done() and self._ending is None:
             self._reason = "stuck" if self.connection.lost == "stuck" else "stdout_closed"
             self._begin_end(None)
@@ -160,7 +160,7 @@ class AgentProcess:
         # A cancelled waiter may have cancelled the future with it.
         if not self.exited.done():
             self.exited.set_result(process_exit(child.exited.result(), self._reason))
-        await self.connection.listen(timeouts.last_words)
+        await self.connection.listen(timeouts.drain_seconds)
         self.connection.lose("exited")
         await silent
 
@@ -281,7 +281,7 @@ class _Terminal:
             # What it left running is ended, and protected paths that it created are renamed.
             with suppress(ChildNotStarted):
                 await self._child.ended()
-        await asyncio.wait([self._hearing], timeout=self._timeouts.last_words)
+        await asyncio.wait([self._hearing], timeout=self._timeouts.drain_seconds)
         return process_exit(
             self._child.exited.result(), "exited" if self._ending is None else "ended"
         )
@@ -333,19 +333,19 @@ class Terminals:
 
     def output(self, id: str) -> TerminalOutput:
         """Return the current output."""
-        return self._known(id).output()
+        return self._require_terminal(id).output()
 
     async def wait(self, id: str) -> ProcessExit:
         """Wait for the exit; allows any number of waiters."""
-        return await self._known(id).wait()
+        return await self._require_terminal(id).wait()
 
     async def kill(self, id: str) -> None:
         """End the command; its output stays readable."""
-        await self._known(id).end()
+        await self._require_terminal(id).end()
 
     async def release(self, id: str) -> None:
         """End the command if it runs, and remove it."""
-        terminal = self._known(id)
+        terminal = self._require_terminal(id)
         del self._open[id]
         await terminal.end()
 
@@ -355,7 +355,7 @@ class Terminals:
         terminals, self._open = self._open, {}
         await asyncio.gather(*(each.end() for each in terminals.values()))
 
-    def _known(self, id: str) -> _Terminal:
+    def _require_terminal(self, id: str) -> _Terminal:
         terminal = self._open.get(id)
         if terminal is None:
             raise RequestRefused(JsonRpcError(NOT_FOUND, "unknown terminal"))

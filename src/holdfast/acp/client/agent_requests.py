@@ -159,7 +159,7 @@ def failed_outcome(message: str) -> CallOutcome:
 
 async def end_act(context: TurnContext, asked: CallRequest, done: CallOutcome) -> None:
     """Record the outcome of an action."""
-    await context.drafts.record(context.translator.acted(asked.id, done, now=context.now()))
+    await context.drafts.record(context.translator.finish_act(asked.id, done, now=context.now()))
 
 
 def path_error(
@@ -396,7 +396,7 @@ class AgentRequestHandler:
     async def _ask_permission(self, request: JsonRpcRequest, params: Params) -> None:
         context = self._context
         choices = read_choices(params.get("options"))
-        asked = context.translator.asked(params.get("toolCall"), now=context.now())
+        asked = context.translator.request(params.get("toolCall"), now=context.now())
         await context.drafts.write(asked.drafts)
         subject = await self._subject(asked)
         if choices:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from holdfast.acp.client.agent_process import AgentProcess, Farewell, Terminals
+from holdfast.acp.client.agent_process import AgentProcess, ClosingMessages, Terminals
 from holdfast.acp.client.agent_state import STATE_UPDATES, AgentState, state_after_update
 from holdfast.acp.client.lenient_json import read_object
 from holdfast.acp.client.prompt import is_offered
@@ -115,10 +115,10 @@ class AgentConversation:
         self.terminals = Terminals()
         self._early = EarlyUpdates()
 
-    async def end(self, farewell: Farewell | None) -> ProcessExit:
+    async def end(self, closing_messages: ClosingMessages | None) -> ProcessExit:
         """End the process and its terminals."""
         await self.terminals.aclose()
-        end = await self.program.end(farewell=farewell)
+        end = await self.program.end(closing_messages=closing_messages)
         if self.raw is not None:
             await self.raw.aclose()
         return end

@@ -93,7 +93,7 @@ class AgentState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     charged: float | None = None
     title: str | None = None
 
-    def kept(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """Return the state as it is stored and displayed."""
         found: dict[str, Any] = msgspec.to_builtins(self)
         return found

@@ -145,7 +145,7 @@ class AgentLauncher:
         """
         for seconds in (*RETRY_DELAYS, None):
             try:
-                return await self._started(slot, turn)
+                return await self._start(slot, turn)
             except AgentNotReady as failed:
                 if not failed.can_pass or seconds is None:
                     raise
@@ -186,13 +186,13 @@ class AgentLauncher:
             deadlines=self.deadlines,
         )
 
-    async def _started(self, slot: AgentSlot, turn: TurnInput) -> tuple[MessageDraft, ...]:
+    async def _start(self, slot: AgentSlot, turn: TurnInput) -> tuple[MessageDraft, ...]:
         known = await slot.process_slot.known()
         if known.state in ALIVE:
             # Left by a previous holder of the lease: a session has only one process.
             await self._registry.reap(known, slot.process_slot.session)
         servers = await self._mcp_servers(turn)
-        slot.start = await self._prepared(slot, turn, servers)
+        slot.start = await self._build_start(slot, turn, servers)
         is_new = known.agent_session is None
         agent_state = AgentState() if is_new else restore_state(known.about)
         slot.title = agent_state.title
@@ -215,7 +215,7 @@ class AgentLauncher:
         """Return the MCP servers to pass on; read at each start, because consent may change."""
         return await self._companions.of(turn.place) if turn.place else ClientMcpServers()
 
-    async def _prepared(
+    async def _build_start(
         self, slot: AgentSlot, turn: TurnInput, servers: ClientMcpServers
     ) -> AgentStart:
         try:

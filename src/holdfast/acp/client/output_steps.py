@@ -109,7 +109,7 @@ class OutputStep:
         ready, self._ready = self._ready, []
         return ready
 
-    def ended(self) -> tuple[Draft, ...]:
+    def end(self) -> tuple[Draft, ...]:
         """Return the drafts that end the step; a step without content has no row."""
         self._cut_piece()
         self._close_words()
@@ -189,7 +189,7 @@ class AgentOutput:
     def say(self, channel: Channel, text: str, agents_id: str | None) -> list[Draft]:
         """Append text; return the drafts of steps that ended or began."""
         drafts: list[Draft] = []
-        step = self._opened(channel, agents_id, drafts)
+        step = self._open_step(channel, agents_id, drafts)
         for start in range(0, len(text), TEXT_LARGEST):
             piece = text[start : start + TEXT_LARGEST] if len(text) > TEXT_LARGEST else text
             if step.size + len(piece) > TEXT_LARGEST:
@@ -201,13 +201,13 @@ class AgentOutput:
     def show(self, media: Media, agents_id: str | None) -> list[Draft]:
         """Append a medium; return the drafts of steps that ended or began."""
         drafts: list[Draft] = []
-        self._opened(Channel.TEXT, agents_id, drafts).show(media)
+        self._open_step(Channel.TEXT, agents_id, drafts).show(media)
         return drafts
 
     def end(self) -> tuple[Draft, ...]:
         """End the open step, if there is one, and return its drafts."""
         step, self.step = self.step, None
-        return step.ended() if step is not None else ()
+        return step.end() if step is not None else ()
 
     def end_with_a_call(self) -> tuple[Draft, ...]:
         """End the step that a call belongs to; a step with only calls has no text."""
@@ -220,7 +220,9 @@ class AgentOutput:
         """Return the buffered text of the open step as deltas."""
         return [*self.step.deltas()] if self.step is not None else []
 
-    def _opened(self, channel: Channel, agents_id: str | None, drafts: list[Draft]) -> OutputStep:
+    def _open_step(
+        self, channel: Channel, agents_id: str | None, drafts: list[Draft]
+    ) -> OutputStep:
         step = self.step
         if step is None:
             return self._begin(agents_id, drafts)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec.structs import asdict
 
 from holdfast.acp.client.agent_command import AgentStart
-from holdfast.acp.client.agent_process import Farewell, reap
+from holdfast.acp.client.agent_process import ClosingMessages, reap
 from holdfast.acp.client.agent_session import AgentConversation
 from holdfast.acp.rpc.connection import AnswerMarker
 from holdfast.acp.rpc.framing import ConnectionLost
@@ -27,7 +27,7 @@ WithdrawRequests = Callable[[], Awaitable[None]]
 # An end may take ten seconds in all, of which the process itself may need seven.
 _SETTLED_SECONDS: Final = 3.0
 _HURRY_SECONDS: Final = 1.0
-_FAREWELL_SECONDS: Final = 1.5
+_CLOSING_SECONDS: Final = 1.5
 
 
 class AgentSlot:
@@ -115,15 +115,15 @@ class AgentSlot:
     async def drop_process(self) -> ProcessExit:
         """Remove a process whose connection was lost; waits briefly for its exit status."""
         if self.agent_session is not None:
-            await asyncio.wait([self.agent_session.program.exited], timeout=_FAREWELL_SECONDS)
+            await asyncio.wait([self.agent_session.program.exited], timeout=_CLOSING_SECONDS)
         return await self.stop(None)
 
-    async def stop(self, farewell: Farewell | None) -> ProcessExit:
+    async def stop(self, closing_messages: ClosingMessages | None) -> ProcessExit:
         """End the process and wait until it is gone."""
         found = self.agent_session
         if found is None:
             return ProcessExit()
-        end = await found.end(farewell)
+        end = await found.end(closing_messages)
         process_record = self.process_record(ProcessState.EXITED, end)
         if self.agent_session is found:
             self.agent_session = None
@@ -137,9 +137,9 @@ class AgentSlot:
             await asyncio.wait({self._cancelling}, timeout=seconds)
             await _stop_task(self._cancelling)
         await _stop_task(self._idle_reader)
-        await self.stop(self._farewell(why))
+        await self.stop(self._closing_messages(why))
 
-    def _farewell(self, why: ProcessEnding) -> Farewell | None:
+    def _closing_messages(self, why: ProcessEnding) -> ClosingMessages | None:
         """Return a coroutine that sends the last messages the agent supports, if any."""
         found = self.agent_session
         if found is None or found.session is None:
@@ -148,29 +148,29 @@ class AgentSlot:
         verb = "delete" if why is ProcessEnding.DELETED else "close"
         is_offered = found.can("sessionCapabilities", verb)
 
-        async def send_farewell() -> None:
+        async def send_closing_messages() -> None:
             if why is ProcessEnding.IDLE:
                 await found.connection.notify("session/cancel", params)
             if is_offered:
                 await found.connection.request(f"session/{verb}", params)
 
-        return send_farewell
+        return send_closing_messages
 
     async def _read_idle(self) -> None:
         found = self.agent_session
         if found is None:
             return
         try:
-            await self._keep_changes(found)
+            await self._save_changes(found)
             async for item in found.connection.incoming():
                 await found.process(item)
-                await self._keep_changes(found)
+                await self._save_changes(found)
         except Exception:
             log.exception("the output of an agent process could not be read")
         # The process exited by itself; the next prompt starts a new one.
         await self.stop(None)
 
-    async def _keep_changes(self, found: AgentConversation) -> None:
+    async def _save_changes(self, found: AgentConversation) -> None:
         if self._about(found) != self._kept:
             with suppress(HoldfastError):
                 await self.keep(ProcessState.READY, is_activity=True)
@@ -260,7 +260,7 @@ def describe_agent(agent_session: AgentConversation) -> dict[str, Any]:
     }
     return {
         name: value for name, value in about.items() if value
-    } | agent_session.agent_state.kept()
+    } | agent_session.agent_state.to_record()
 
 
 async def _stop_task(task: "asyncio.Task[None] | None") -> None:

@@ -19,7 +19,7 @@ _BATCH_SECONDS: Final = 0.25
 # Batch size limit, because the search for secrets must not block the event loop for long.
 _BATCH_BYTES: Final = 256 << 10
 # Pause after each batch as a multiple of its duration: the log uses at most a fifth of the time.
-_LEISURE: Final = 4.0
+_PAUSE_FACTOR: Final = 4.0
 LINE_MOST: Final = 1 << 20
 WAITING_MOST: Final = 8 << 20
 _CLOSE_SECONDS: Final = 1.0
@@ -35,8 +35,8 @@ class RawLog:
         self._size = 0
         self._left_out = 0
         self._is_closing = False
-        self._came = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._has_lines = asyncio.Event()
+        self._must_flush = asyncio.Event()
         self._writing = asyncio.get_running_loop().create_task(self._write())
 
     def add(self, line: bytes) -> None:
@@ -48,18 +48,18 @@ class RawLog:
             return
         self._waiting.append(line)
         self._size += len(line)
-        self._came.set()
+        self._has_lines.set()
 
-    def hasten(self) -> None:
+    def flush(self) -> None:
         """Write the buffered lines now, because the turn has ended."""
         if self._waiting:
-            self._hurry.set()
+            self._must_flush.set()
 
     async def aclose(self) -> None:
         """Write the remaining lines within a short timeout, and stop."""
         self._is_closing = True
-        self._came.set()
-        self._hurry.set()
+        self._has_lines.set()
+        self._must_flush.set()
         await asyncio.wait({self._writing}, timeout=_CLOSE_SECONDS)
         if not self._writing.done():
             self._writing.cancel()
@@ -69,20 +69,20 @@ class RawLog:
 
     async def _write(self) -> None:
         while self._waiting or not self._is_closing:
-            await self._came.wait()
+            await self._has_lines.wait()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_BATCH_SECONDS):
-                    await self._hurry.wait()
-            self._hurry.clear()
+                    await self._must_flush.wait()
+            self._must_flush.clear()
             while self._waiting:
                 began = _now()
-                if not await self._written(self._taken()):
+                if not await self._write_batch(self._take_batch()):
                     return
                 if self._waiting and not self._is_closing:
-                    await asyncio.sleep((_now() - began) * _LEISURE)
-            self._came.clear()
+                    await asyncio.sleep((_now() - began) * _PAUSE_FACTOR)
+            self._has_lines.clear()
 
-    def _taken(self) -> list[bytes]:
+    def _take_batch(self) -> list[bytes]:
         """Remove and return the next batch of lines, at least one."""
         size = count = 0
         for line in self._waiting:
@@ -93,7 +93,7 @@ class RawLog:
         self._size -= size
         return taken
 
-    async def _written(self, lines: Sequence[bytes]) -> bool:
+    async def _write_batch(self, lines: Sequence[bytes]) -> bool:
         """Write lines; `False` when the session has no active zone, so that writing stops."""
         try:
             return await self._writer(self._key, lines)

@@ -66,11 +66,11 @@ _AFTER_A_DROPPED_LINE: Final = 5.0
 ACTIVITY_SECONDS: Final = 1.0
 
 
-class Forgotten(Exception):  # noqa: N818 — it says what is, not what went wrong
+class SessionLost(Exception):  # noqa: N818 — it says what is, not what went wrong
     """The agent has lost the session, and the prompt has produced no output yet."""
 
 
-class Gone(Exception):  # noqa: N818 — it says what is, not what went wrong
+class AgentDisconnected(Exception):  # noqa: N818 — it says what is, not what went wrong
     """The connection to the agent was lost during its turn."""
 
 
@@ -88,25 +88,28 @@ class RunningPrompt:
         self._connection = context.agent_session.connection
         self._silence = silence
         self._is_first = False
-        self._excused_at = 0.0
+        self._silence_starts_at = 0.0
         self._is_silence_reported = False
         self._dropped_at: float | None = None
         self._touched_at = 0.0
 
     async def run(self, blocks: Sequence[Block]) -> TurnEnd:
-        """Send the prompt and write its drafts until it ends; raises `Forgotten` or `Gone`."""
+        """Send the prompt and write its drafts until it ends.
+
+        Raises `SessionLost` or `AgentDisconnected`.
+        """
         agent_session = self._context.agent_session
         params = {"sessionId": agent_session.session, "prompt": list(blocks)}
         try:
             self.prompt = await self._connection.begin("session/prompt", params)
         except ConnectionLost:
-            raise Gone from None
+            raise AgentDisconnected from None
         self._is_first, agent_session.is_prompted = not agent_session.is_prompted, True
-        self._excused_at = self._context.now()
+        self._silence_starts_at = self._context.now()
         while True:
             end = await self._process(await self._next())
             if end is None and self._translator.is_flooded:
-                end = self._translator.died(FLOODED)
+                end = self._translator.fail(FLOODED)
             if end is not None:
                 return end
 
@@ -117,7 +120,7 @@ class RunningPrompt:
             try:
                 async with asyncio.timeout_at(self._wake_at()):
                     if not await self._connection.wait():
-                        raise Gone
+                        raise AgentDisconnected
             except TimeoutError:
                 return None
         # Queued drafts first, because drafts of the next item must not overtake them.
@@ -185,17 +188,17 @@ class RunningPrompt:
         """Return the end of the turn according to the agent's reply."""
         self.is_over = True
         if self.prompt is None:
-            raise Gone
+            raise AgentDisconnected
         try:
-            return self._translator.ended(self.prompt.result())
+            return self._translator.end(self.prompt.result())
         except RequestRefused as refused:
             is_first = self._is_first and not self._context.agent_session.is_fresh
             is_lost = is_unknown_session(refused.error, is_first_prompt=is_first)
             if is_lost and not self._translator.has_output:
-                raise Forgotten from None
-            return self._translator.refused(refused.error)
+                raise SessionLost from None
+            return self._translator.end_with_error(refused.error)
         except ConnectionLost:
-            raise Gone from None
+            raise AgentDisconnected from None
 
     async def _write_due(self) -> TurnEnd | None:
         """Write drafts whose delay has passed, and the notice about a silent agent."""
@@ -203,9 +206,9 @@ class RunningPrompt:
         drafts = self._translator.flush(now=now)
         if self._connection.unanswered:
             # The silence timeout is suspended while the agent waits for our answer.
-            self._excused_at = now
-        elif self._is_cut_off(now):
-            end = self._translator.died(_CUT_OFF)
+            self._silence_starts_at = now
+        elif self._has_lost_reply(now):
+            end = self._translator.fail(_CUT_OFF)
             return replace(end, drafts=(*drafts, *end.drafts))
         elif now >= self._quiet_since() + self._silence and not self._is_silence_reported:
             self._is_silence_reported = True
@@ -213,11 +216,11 @@ class RunningPrompt:
         await self._context.drafts.write(drafts)
         return None
 
-    def _is_cut_off(self, now: float) -> bool:
+    def _has_lost_reply(self, now: float) -> bool:
         return self._dropped_at is not None and now >= self._quiet_since() + _AFTER_A_DROPPED_LINE
 
     def _quiet_since(self) -> float:
-        return max(self._connection.heard_at, self._excused_at)
+        return max(self._connection.heard_at, self._silence_starts_at)
 
     def _wake_at(self) -> float | None:
         times = [self._translator.deadline]
@@ -288,7 +291,7 @@ class ProgramRuntime:
         Adds the title and the notice about unreported changes to the end of the turn.
         """
         try:
-            if (spent := _spent(turn)) is not None:
+            if (spent := _budget_outcome(turn)) is not None:
                 return TurnEnd(outcome=spent)
             notices = () if slot.agent_session else await self._launcher.prepare(slot, turn)
             tree = WorktreeWatch(slot.folder, partial(self._files.status, slot.folder))
@@ -302,7 +305,7 @@ class ProgramRuntime:
 
             try:
                 end = await self._prompt(slot, turn, notices, emit_noted)
-            except Forgotten:
+            except SessionLost:
                 notices = await self._launcher.again(slot, turn)
                 end = await self._prompt(slot, turn, notices, emit_noted)
             tree.note(end.drafts)
@@ -319,13 +322,13 @@ class ProgramRuntime:
         finally:
             # Last, so that the rows of the turn do not wait for the raw log.
             if slot.agent_session is not None and slot.agent_session.raw is not None:
-                slot.agent_session.raw.hasten()
+                slot.agent_session.raw.flush()
             slot.start_idle_reader()
 
     async def _prompt(
         self, slot: AgentSlot, turn: TurnInput, notices: Batch, emit: Emit
     ) -> TurnEnd:
-        """Send the prompt and run it to its end; raises `Forgotten`."""
+        """Send the prompt and run it to its end; raises `SessionLost`."""
         agent_session = slot.present()
         context = self._context(slot, agent_session, turn, emit)
         requests = AgentRequestHandler(context, has_terminals=has_terminals(turn))
@@ -341,8 +344,8 @@ class ProgramRuntime:
             end = await running.run((*_preamble(agent_session, turn), *prompt.blocks))
             await _store_media(context.translator, turn)
             return end
-        except Gone:
-            return await self._lose(slot, context)
+        except AgentDisconnected:
+            return await self._end_lost(slot, context)
         finally:
             agent_session.agent_state = context.translator.agent_state
             context.drafts.close()
@@ -378,13 +381,13 @@ class ProgramRuntime:
             touch=partial(slot.keep, ProcessState.READY, is_activity=True),
         )
 
-    async def _lose(self, slot: AgentSlot, context: TurnContext) -> TurnEnd:
+    async def _end_lost(self, slot: AgentSlot, context: TurnContext) -> TurnEnd:
         """Return the end of a turn whose process is gone."""
         program = slot.present().program
         # Handlers that were cancelled with the connection record the end of their calls.
         ending = asyncio.get_running_loop().create_task(slot.drop_process())
         failure = _failure(await context.drafts.write_until(ending))
-        end = context.translator.died(failure)
+        end = context.translator.fail(failure)
         outcome = replace(end.outcome, is_lost=True, evidence=program.stderr_tail)
         return replace(end, outcome=outcome)
 
@@ -392,7 +395,7 @@ class ProgramRuntime:
         return uuid7(microseconds(self._clock.now()) // 1000, self._randomness.bits(74))
 
 
-def _spent(turn: TurnInput) -> Outcome | None:
+def _budget_outcome(turn: TurnInput) -> Outcome | None:
     """Return the outcome if the budget is spent; checked only before the prompt is sent."""
     budget = turn.budget
     is_over = budget is not None and turn.spent >= budget.microcents

@@ -249,8 +249,7 @@ def _timeout_error(what: str, seconds: float) -> Failure:
 
 def _version_error(said: str) -> Failure:
     message = (
-        f"Holdfast uses version {VERSION} of the protocol, and the agent {said}; "
-        "update the agent."
+        f"Holdfast uses version {VERSION} of the protocol, and the agent {said}; update the agent."
     )
     return Failure(code=FailureCode.AGENT_VERSION, message=message)
 

@@ -99,10 +99,10 @@ class TrackedCall:
         # Fixed after the announcement, because the result must carry the same name as the call.
         if not self.is_announced:
             self._reported_name = _reported_name(said) or self._reported_name
-            self.name = self._reported_name or self._titled_name() or self.kind or "other"
+            self.name = self._reported_name or self._name_from_title() or self.kind or "other"
         return self._status != before
 
-    def _titled_name(self) -> str | None:
+    def _name_from_title(self) -> str | None:
         """Return the tool that the title begins with, as in `bash` and `read: a.txt`."""
         found = _TITLED.fullmatch(self.title or "")
         if found is None:
@@ -147,7 +147,7 @@ class TrackedCall:
         beside = {"title": self.title, "rawInput": self._raw_input}
         return {name: value for name, value in beside.items() if value is not None}
 
-    def announced(self, model_id: ModelId) -> tuple[MessageDraft, ToolStarted]:
+    def announce(self, model_id: ModelId) -> tuple[MessageDraft, ToolStarted]:
         """Mark the call as announced; return its row and its start event."""
         self.is_announced = True
         self._written = self.arguments()
@@ -298,7 +298,7 @@ class CallTracker:
         # An update without a start belongs to an earlier turn, and results are never changed.
         if known is None and not is_first_word and agents_id in self._taken:
             return "late"
-        call = known or self._sighted(agents_id, output, drafts)
+        call = known or self._add_call(agents_id, output, drafts)
         if call is not self._held:
             drafts += self.release()
         has_moved = call.fold(said)
@@ -327,14 +327,14 @@ class CallTracker:
         self.held += size - call.held
         call.held = size
 
-    def asked(
+    def request(
         self, said: Mapping[str, Any], output: AgentOutput, drafts: list[Draft]
     ) -> TrackedCall:
         """Process a call that needs a decision; it is always announced."""
         agents_id = read_name(said.get("toolCallId"))
         call = self._calls.get(agents_id) if agents_id is not None else None
         if call is None or call.is_ended:
-            call = self._sighted(agents_id, output, drafts)
+            call = self._add_call(agents_id, output, drafts)
         call.fold(said)
         drafts += (*self.release(), *call.late_arguments())
         return call
@@ -342,7 +342,7 @@ class CallTracker:
     def release(self) -> tuple[Draft, ...]:
         """Announce the held call, if there is one."""
         call, self._held, self.held_until = self._held, None, None
-        return call.announced(self._model_id) if call is not None else ()
+        return call.announce(self._model_id) if call is not None else ()
 
     def is_open(self, call_id: CallId) -> bool:
         """Return whether a call has not ended yet."""
@@ -381,7 +381,7 @@ class CallTracker:
     def _with_id(self, call_id: CallId) -> Iterator[TrackedCall]:
         return (call for call in self._calls.values() if call.id == call_id)
 
-    def _sighted(
+    def _add_call(
         self, agents_id: str | None, output: AgentOutput, drafts: list[Draft]
     ) -> TrackedCall:
         """Create a call under the agent's id, or under a new id if that is invalid or in use."""

@@ -140,7 +140,7 @@ class Translator:
         if not is_stored:
             self._calls.weigh(update, size)
         self.weigh(size if is_stored else 0)
-        return self._written(drafts, now)
+        return self._batch(drafts, now)
 
     def weigh(self, size: int) -> None:
         """Count stored bytes; sets `is_flooded` above the limit of a turn."""
@@ -163,20 +163,20 @@ class Translator:
         until = self._calls.held_until
         if until is not None and until <= now:
             drafts += self._calls.release()
-        return self._written(drafts, now)
+        return self._batch(drafts, now)
 
     def contents(self) -> list[MediaBlock]:
         """Return the media of the batches since the last call of this method."""
         taken, self._contents = self._contents, []
         return taken
 
-    def asked(self, tool_call: object, *, now: float) -> CallRequest:
+    def request(self, tool_call: object, *, now: float) -> CallRequest:
         """Process the call of a permission request, which may be its first appearance.
 
         Its drafts must be on disk before the question is asked.
         """
         drafts: list[Draft] = []
-        call = self._calls.asked(read_object(tool_call), self._output, drafts)
+        call = self._calls.request(read_object(tool_call), self._output, drafts)
         return CallRequest(
             id=call.id,
             name=call.name,
@@ -186,7 +186,7 @@ class Translator:
             locations=call.locations,
             edits=call.edits,
             is_cut=call.is_cut,
-            drafts=self._written(drafts, now),
+            drafts=self._batch(drafts, now),
         )
 
     def deny(self, call_id: CallId) -> None:
@@ -200,31 +200,31 @@ class Translator:
     def act(self, name: str, kind: str, arguments: dict[str, Any], *, now: float) -> CallRequest:
         """Begin a call that we run for the agent; its drafts must be on disk before it runs."""
         said = {"name": name, "kind": kind, "rawInput": arguments, "status": "in_progress"}
-        return self.asked(said, now=now)
+        return self.request(said, now=now)
 
-    def acted(self, call_id: CallId, done: CallOutcome, *, now: float) -> Drafts:
+    def finish_act(self, call_id: CallId, done: CallOutcome, *, now: float) -> Drafts:
         """End a call that was begun with `act`."""
         drafts: list[Draft] = []
         self._calls.end(call_id, done, drafts)
-        return self._written(drafts, now)
+        return self._batch(drafts, now)
 
-    def ended(self, result: object, *, is_cancelled: bool = False) -> TurnEnd:
+    def end(self, result: object, *, is_cancelled: bool = False) -> TurnEnd:
         """Return the end of the turn after the reply to the prompt."""
         reply = read_object(result)
         self._usage.note(UsageSource.REPLY, read_usage(reply.get("usage")))
         self._usage.note(UsageSource.QUOTA, read_quota(reply))
         outcome, notice = turn_outcome(reply, is_cancelled=is_cancelled)
-        return self._closed(outcome, notice)
+        return self._build_end(outcome, notice)
 
-    def refused(self, error: JsonRpcError, *, is_cancelled: bool = False) -> TurnEnd:
+    def end_with_error(self, error: JsonRpcError, *, is_cancelled: bool = False) -> TurnEnd:
         """Return the end of the turn after an error reply to the prompt."""
-        return self._closed(refusal_outcome(error, is_cancelled=is_cancelled))
+        return self._build_end(refusal_outcome(error, is_cancelled=is_cancelled))
 
-    def died(self, failure: Failure) -> TurnEnd:
+    def fail(self, failure: Failure) -> TurnEnd:
         """Return the end of a turn that cannot go on, with its failure."""
-        return self._closed(Outcome(stop_reason=StopReason.ERROR, failure=failure))
+        return self._build_end(Outcome(stop_reason=StopReason.ERROR, failure=failure))
 
-    def _closed(self, outcome: Outcome, notice: MessageDraft | None = None) -> TurnEnd:
+    def _build_end(self, outcome: Outcome, notice: MessageDraft | None = None) -> TurnEnd:
         """Return the end of the turn; of several ends the first one counts."""
         if self._end is not None:
             return self._end
@@ -240,7 +240,7 @@ class Translator:
         self._end = TurnEnd(outcome=outcome, drafts=tuple(drafts))
         return self._end
 
-    def _written(self, drafts: list[Draft], now: float) -> Drafts:
+    def _batch(self, drafts: list[Draft], now: float) -> Drafts:
         """Return the drafts as a batch, with the buffered text that is due."""
         step = self._output.step
         if step is not None and step.held:
@@ -291,7 +291,7 @@ class Translator:
             self.counts[why] += 1
         return drafts
 
-    def _plan_changed(self, update: Mapping[str, Any], now: float) -> list[Draft]:
+    def _read_plan(self, update: Mapping[str, Any], now: float) -> list[Draft]:
         steps = read_plan_steps(update)
         if steps is None:
             self.counts["unreadable"] += 1
@@ -303,7 +303,7 @@ class Translator:
 
     def _notice(self, update: Mapping[str, Any], now: float) -> list[Draft]:
         said = _first_text(update, ("message", "text", "title", "content"))
-        return self._noticed(NoticeCode.INFORMATION, said)
+        return self._add_notice(NoticeCode.INFORMATION, said)
 
     def _compaction(self, update: Mapping[str, Any], now: float) -> list[Draft]:
         """Record that the agent has compacted its context; our history is not changed."""
@@ -311,9 +311,9 @@ class Translator:
             return []
         said = _first_text(update, ("summary", "message"))
         text = f"The agent has compacted its context: {said or 'no message'}"
-        return self._noticed(NoticeCode.AGENT_COMPACTED, text)
+        return self._add_notice(NoticeCode.AGENT_COMPACTED, text)
 
-    def _noticed(self, code: NoticeCode, said: str | None) -> list[Draft]:
+    def _add_notice(self, code: NoticeCode, said: str | None) -> list[Draft]:
         if not said:
             self.counts["unreadable"] += 1
             return []
@@ -329,7 +329,7 @@ _HANDLERS: Final[Mapping[str, Callable[[Translator, Mapping[str, Any], float], l
     "user_message_chunk": Translator._echo,
     "tool_call": Translator._call,
     "tool_call_update": Translator._call,
-    "plan": Translator._plan_changed,
+    "plan": Translator._read_plan,
     "notice": Translator._notice,
     "compaction_update": Translator._compaction,
 }

@@ -139,7 +139,7 @@ class AnswerMarker(Struct, frozen=True, eq=False):
     future: Future[Any]
     answer: JsonRpcReply | ConnectionLost
 
-    def settle(self) -> None:
+    def resolve(self) -> None:
         """Resolve the future; does nothing when the caller has cancelled it."""
         if self.future.done():
             return
@@ -285,7 +285,7 @@ class AcpConnection:
         self._inbound = PendingInbound(bounds.open_requests)
         self._answering: set[Task[None]] = set()
         self._junk_lines = self._junk_bytes = self._unasked = 0
-        self._is_greeted = False
+        self._has_received_message = False
         # The loop time of the last line received; initially the time of construction.
         self.heard_at = loop.time()
         self._heard_bytes = 0
@@ -372,7 +372,7 @@ class AcpConnection:
         """Return the next item of `incoming()` if one is queued."""
         item = self._inbox.pop()
         if isinstance(item, AnswerMarker):
-            item.settle()
+            item.resolve()
         return item
 
     def next_notification(self) -> JsonRpcNotification | None:
@@ -392,7 +392,7 @@ class AcpConnection:
             and isinstance(item.answer, JsonRpcReply)
         )
 
-    async def ended(self) -> LossReason:
+    async def wait_ended(self) -> LossReason:
         """Wait until nothing more can be read, and return why."""
         await asyncio.wait([self._reading])
         return self.lost or "ended"
@@ -491,7 +491,7 @@ class AcpConnection:
     async def _take(self, line: bytes | Junk) -> None:
         self.heard_at = asyncio.get_running_loop().time()
         if isinstance(line, Junk):
-            junk = self.redactor.shown(line)
+            junk = self.redactor.for_display(line)
             self._show(junk.head)
             await self._skip(junk)
             return
@@ -502,11 +502,11 @@ class AcpConnection:
             # In a thread, to keep the event loop free. Later lines wait, because the order matters.
             found = await asyncio.to_thread(self.redactor.read, line)
         if isinstance(found, Junk):
-            await self._skip(self.redactor.shown(found))
+            await self._skip(self.redactor.for_display(found))
             return
-        self._is_greeted = True
+        self._has_received_message = True
         if isinstance(found, JsonRpcReply):
-            self._settle(found, len(line))
+            self._resolve_reply(found, len(line))
         elif isinstance(found, JsonRpcRequest):
             await self._accept(found)
         elif found.method == "$/cancel_request":
@@ -518,7 +518,7 @@ class AcpConnection:
         if self._on_line is not None:
             self._on_line(line)
 
-    def _settle(self, reply: JsonRpcReply, size: int) -> None:
+    def _resolve_reply(self, reply: JsonRpcReply, size: int) -> None:
         request = self._outbound.take(reply)
         if request is not None:
             self._deliver(request, reply, size)
@@ -535,7 +535,7 @@ class AcpConnection:
         if request.is_begun:
             self._inbox.push(reached, size)
         else:
-            reached.settle()
+            reached.resolve()
 
     async def _accept(self, request: JsonRpcRequest) -> None:
         if self._inbound.add(request):
@@ -556,7 +556,7 @@ class AcpConnection:
             self._junk_lines >= self._bounds.noise_lines
             or self._junk_bytes >= self._bounds.noise_bytes
         )
-        if is_noise and not self._is_greeted:
+        if is_noise and not self._has_received_message:
             self.lose("noise")
             raise ConnectionLost("noise")
         if junk.kind == "array":

@@ -52,7 +52,7 @@ class LineRedactor:
         """Return whether a secret was removed from the text, or its mark was written as such."""
         return self._scrubber().shows_mark(text)
 
-    def shown(self, junk: Junk) -> Junk:
+    def for_display(self, junk: Junk) -> Junk:
         """Return a junk line redacted and shortened for display."""
         head_text = junk.head.decode("utf-8", "surrogateescape")
         head = self.text(head_text).encode("utf-8", "surrogateescape")

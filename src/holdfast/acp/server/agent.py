@@ -34,7 +34,7 @@ from holdfast.acp.server.capabilities import (
 )
 from holdfast.acp.server.client_session import ClientSession, PendingPrompt, Spawn
 from holdfast.acp.server.content import StoreMedia, read_parts
-from holdfast.acp.server.errors import invalid_params, refused, rpc_error
+from holdfast.acp.server.errors import invalid_params, request_error, rpc_error
 from holdfast.acp.server.notifications import SessionNotifier, replay_cursor
 from holdfast.acp.server.workspace import SessionFolders
 from holdfast.api import Holdfast
@@ -174,13 +174,13 @@ class AcpAgent:
     ) -> None:
         self._backend = backend
         self._connection = connection
-        self._terms = terms
+        self._options = terms
         self._spawn = spawn
         self._is_initialized = False
-        self._is_parting = False
+        self._is_disconnecting = False
         self._open_requests = 0
         self._all_answered = asyncio.Event()
-        self._holds: dict[SessionId, ClientSession] = {}
+        self._sessions: dict[SessionId, ClientSession] = {}
         # Weak, so that a lock lives only as long as a task uses it.
         self._locks: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
         self._methods: Mapping[str, tuple[type[Any], Method]] = {
@@ -194,14 +194,14 @@ class AcpAgent:
             "session/set_config_option": (SetOptionParams, self._set_option),
         }
 
-    async def part(self) -> None:
+    async def disconnect(self) -> None:
         """Stop the client's turns and answer its open requests, after its input has ended.
 
         Turns that run on a remote server go on, and are not awaited.
         """
-        self._is_parting = True
-        busy = [hold for hold in self._holds.values() if hold.is_busy]
-        if busy and self._terms.goes_on:
+        self._is_disconnecting = True
+        busy = [hold for hold in self._sessions.values() if hold.is_busy]
+        if busy and self._options.goes_on:
             return
         for hold in busy:
             hold.leave()
@@ -209,31 +209,31 @@ class AcpAgent:
             self._all_answered.clear()
             await self._all_answered.wait()
 
-    def called(self, request: JsonRpcRequest) -> Coroutine[Any, Any, None]:
+    def handle(self, request: JsonRpcRequest) -> Coroutine[Any, Any, None]:
         """Return the coroutine that answers a request; a prompt is registered before it returns."""
         if request.method == "initialize":
             self._is_initialized = True
         if not self._is_initialized:
-            refusal = refused(INVALID_REQUEST, "Call initialize first.")
+            refusal = request_error(INVALID_REQUEST, "Call initialize first.")
             return self._answer(request, _raise(refusal))
         if request.method == "session/prompt":
-            return self._prompted(request)
-        return self._answer(request, self._done(request))
+            return self._start_prompt(request)
+        return self._answer(request, self._call_method(request))
 
-    def cancelled(self, params: Any) -> None:
+    def cancel(self, params: Any) -> None:
         """Stop the client's prompts in a session; does nothing if there are none."""
         try:
-            hold = self._holds.get(SessionId(msgspec.convert(params, SessionParams).session_id))
+            hold = self._sessions.get(SessionId(msgspec.convert(params, SessionParams).session_id))
         except msgspec.ValidationError:
             return
         if hold is not None:
             hold.cancel()
 
-    async def _done(self, request: JsonRpcRequest) -> Result:
+    async def _call_method(self, request: JsonRpcRequest) -> Result:
         if request.method == "initialize":
-            return initialize_result(self._terms.version)
+            return initialize_result(self._options.version)
         if request.method not in self._methods:
-            raise refused(METHOD_NOT_FOUND, "Method not found.")
+            raise request_error(METHOD_NOT_FOUND, "Method not found.")
         kind, method = self._methods[request.method]
         return await method(_params(request, kind))
 
@@ -251,15 +251,15 @@ class AcpAgent:
             if not self._open_requests:
                 self._all_answered.set()
 
-    def _prompted(self, request: JsonRpcRequest) -> Coroutine[Any, Any, None]:
+    def _start_prompt(self, request: JsonRpcRequest) -> Coroutine[Any, Any, None]:
         """Register a prompt synchronously, so that a later cancel in the input includes it."""
         try:
             said = _params(request, PromptParams)
-            hold = self._held(said.session_id)
+            hold = self._require_session(said.session_id)
         except RequestRefused as refusal:
             return self._answer(request, _raise(refusal))
-        prompt = hold.begin(self._terms.new_id())
-        prompt.is_cancelled = self._is_parting
+        prompt = hold.begin(self._options.new_id())
+        prompt.is_cancelled = self._is_disconnecting
         return self._run_prompt(request, hold, prompt, said.prompt)
 
     async def _run_prompt(
@@ -272,8 +272,8 @@ class AcpAgent:
             await self._answer(request, run())
         except asyncio.CancelledError:
             # The client has cancelled its request, so its turn is stopped.
-            if not self._is_parting:
-                hold.take_back(prompt)
+            if not self._is_disconnecting:
+                hold.withdraw(prompt)
             raise
         finally:
             hold.drop(prompt)
@@ -288,12 +288,12 @@ class AcpAgent:
 
     async def _new(self, request_params: NewSessionParams) -> Result:
         servers = read_mcp_servers(request_params.mcp_servers)
-        session = await self._terms.folders.opened(self._backend, request_params.cwd)
+        session = await self._options.folders.open(self._backend, request_params.cwd)
         # From the first row on, so that notices of the opening are sent with the first answer.
         notifier = await self._notifier(replace(session, message_count=0))
         remarks = await self._attach(session.id, servers)
-        self._hold(notifier, after=0, remarks=remarks)
-        return {"sessionId": session.id} | await self._standing(notifier)
+        self._add_session(notifier, after=0, remarks=remarks)
+        return {"sessionId": session.id} | await self._modes_and_options(notifier)
 
     async def _load(self, request_params: LoadSessionParams, *, is_replayed: bool) -> Result:
         servers = read_mcp_servers(request_params.mcp_servers)
@@ -308,19 +308,19 @@ class AcpAgent:
             if is_replayed:
                 await notifier.replay()
             remarks = await self._attach(id_, servers)
-            hold = self._hold(notifier, after=after, remarks=remarks)
+            hold = self._add_session(notifier, after=after, remarks=remarks)
         hold.follow()
-        return await self._standing(notifier)
+        return await self._modes_and_options(notifier)
 
     async def _release(self, id_: SessionId, cwd: str) -> Session:
         """Return the session to load; releases an earlier hold of this client on it."""
-        session = await self._terms.folders.picked_up(self._backend, id_, cwd)
-        before = self._holds.get(id_)
+        session = await self._options.folders.load(self._backend, id_, cwd)
+        before = self._sessions.get(id_)
         if before is None:
             return session
         if before.is_busy:
             raise invalid_params("A prompt of this session is still running; cancel it first.")
-        del self._holds[id_]
+        del self._sessions[id_]
         await before.release()
         # Read again, because updates were sent until the release.
         return await self._backend.sessions.get(self._backend.owner, id_)
@@ -339,7 +339,7 @@ class AcpAgent:
         models = await self._backend.models.catalogue()
         return SessionNotifier(self._backend, self._connection, session, models)
 
-    def _hold(
+    def _add_session(
         self, notifier: SessionNotifier, *, after: int, remarks: tuple[str, ...]
     ) -> ClientSession:
         hold = ClientSession(
@@ -350,28 +350,28 @@ class AcpAgent:
             remarks=remarks,
             spawn=self._spawn,
         )
-        self._holds[hold.session_id] = hold
+        self._sessions[hold.session_id] = hold
         return hold
 
     def _lock(self, session_id: SessionId) -> asyncio.Lock:
         return self._locks.setdefault(session_id, asyncio.Lock())
 
-    async def _standing(self, notifier: SessionNotifier) -> Result:
+    async def _modes_and_options(self, notifier: SessionNotifier) -> Result:
         defaults = await self._backend.defaults()
         return session_modes(notifier.session, notifier.models, defaults)
 
     async def _list(self, request_params: ListSessionsParams) -> Result:
-        return await self._terms.folders.listed(
+        return await self._options.folders.list(
             self._backend, request_params.cwd, request_params.cursor
         )
 
     async def _close(self, request_params: SessionParams) -> Result:
         id_ = SessionId(request_params.session_id)
         async with self._lock(id_):
-            hold = self._holds.pop(id_, None)
+            hold = self._sessions.pop(id_, None)
             if hold is not None:
                 hold.leave()
-                await hold.settled()
+                await hold.wait_for_replies()
                 await hold.release()
                 await self._attach(id_, ())
         return {}
@@ -388,13 +388,13 @@ class AcpAgent:
         return {}
 
     async def _set_mode(self, request_params: SetModeParams) -> Result:
-        hold = self._held(request_params.session_id)
+        hold = self._require_session(request_params.session_id)
         async with hold.turnstile:
-            await self._changed(hold, {"approval": _mode(request_params.mode_id)})
+            await self._update(hold, {"approval": _mode(request_params.mode_id)})
         return {}
 
     async def _set_option(self, request_params: SetOptionParams) -> Result:
-        hold = self._held(request_params.session_id)
+        hold = self._require_session(request_params.session_id)
         async with hold.turnstile:
             defaults = await self._backend.defaults()
             shown = session_options(hold.notifier.session, hold.notifier.models, defaults)
@@ -405,19 +405,19 @@ class AcpAgent:
                 raise invalid_params("There is no such option, or the value is not valid for it.")
             field = {MODE: "approval", MODEL: "model"}[request_params.config_id]
             value = _mode(request_params.value) if field == "approval" else request_params.value
-            await self._changed(hold, {field: value})
+            await self._update(hold, {field: value})
         return {
             "configOptions": session_options(hold.notifier.session, hold.notifier.models, defaults)
         }
 
-    async def _changed(self, hold: ClientSession, changes: Mapping[str, Any]) -> None:
+    async def _update(self, hold: ClientSession, changes: Mapping[str, Any]) -> None:
         backend = self._backend
         hold.notifier.session = await backend.sessions.update(
             backend.owner, hold.session_id, changes
         )
 
-    def _held(self, session_id: str) -> ClientSession:
-        hold = self._holds.get(SessionId(session_id))
+    def _require_session(self, session_id: str) -> ClientSession:
+        hold = self._sessions.get(SessionId(session_id))
         if hold is None:
             raise invalid_params("Open the session first, with session/new, load or resume.")
         return hold
@@ -480,7 +480,7 @@ async def serve(
         # All input before the end is already dispatched, because it was queued earlier.
         try:
             async with asyncio.timeout(PARTING_SECONDS):
-                await agent.part()
+                await agent.disconnect()
         except TimeoutError:
             log.warning("a turn did not stop in time; it can be resumed")
         await connection.aclose()
@@ -489,9 +489,9 @@ async def serve(
 async def _dispatch(agent: AcpAgent, connection: AcpConnection) -> None:
     async for item in connection.incoming():
         if isinstance(item, JsonRpcRequest):
-            connection.handle(item, agent.called(item))
+            connection.handle(item, agent.handle(item))
         elif isinstance(item, JsonRpcNotification) and item.method == "session/cancel":
-            agent.cancelled(item.params)
+            agent.cancel(item.params)
 
 
 async def _wait_for_end(ended: asyncio.Event) -> None:

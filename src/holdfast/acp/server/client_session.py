@@ -77,7 +77,7 @@ class PendingPrompt:
         self.ended: asyncio.Future[TurnEnded | None] = asyncio.get_running_loop().create_future()
         self.answered = asyncio.Event()
 
-    def settle(self, ended: TurnEnded | None) -> None:
+    def resolve(self, ended: TurnEnded | None) -> None:
         """Set the end of its turn; `None` means that the turn will not run."""
         if not self.ended.done():
             self.ended.set_result(ended)
@@ -153,7 +153,7 @@ class ClientApprovals:
         self._start = start
         self._open: dict[ApprovalId, asyncio.Task[None] | None] = {}
 
-    async def waiting(self, translator: UpdateTranslator) -> None:
+    async def ask_all(self, translator: UpdateTranslator) -> None:
         """Ask all open questions of the session, also those of other clients' turns."""
         found = await self._backend.approvals.list(
             self._backend.owner, self._session_id, state=ApprovalState.WAITING
@@ -173,8 +173,8 @@ class ClientApprovals:
             return
         params = {
             "sessionId": session_id,
-            "toolCall": translator.asked(approval),
-            "options": offered_choices(approval.question),
+            "toolCall": translator.approval_update(approval),
+            "options": choices_of(approval.question),
         }
         try:
             future = await self._connection.begin(REQUEST, params)
@@ -232,7 +232,7 @@ class ClientApprovals:
             log.info("an answer arrived too late: %s", error.message)
 
 
-def offered_choices(question: Question) -> list[dict[str, str]]:
+def choices_of(question: Question) -> list[dict[str, str]]:
     """Return the options of a question: those of its agent, otherwise our own."""
     if question.choices:
         return [
@@ -251,7 +251,7 @@ def read_answer(question: Question, result: Any) -> ApprovalAnswer:
         outcome = msgspec.convert(result, PermissionReply).outcome
     except msgspec.ValidationError:
         return denied
-    kinds = {each["optionId"]: each["kind"] for each in offered_choices(question)}
+    kinds = {each["optionId"]: each["kind"] for each in choices_of(question)}
     taken = outcome.option_id if outcome.outcome == "selected" else None
     kind = kinds.get(taken or "")
     choice = taken if question.choices and kind is not None else None
@@ -289,7 +289,7 @@ class ClientSession:
         self._spawn = spawn
         self._cursor = after
         self._remarks = remarks
-        self._asking = ClientApprovals(backend, connection, self.session_id, self._start)
+        self._approvals = ClientApprovals(backend, connection, self.session_id, self._start)
         self._prompts: list[PendingPrompt] = []
         # Turns that no prompt here waits for any more, and turns that also have other senders.
         self._given_up: set[int] = set()
@@ -334,7 +334,7 @@ class ClientSession:
                 return prompt_result(StopReason.TURN_LIMIT, Usage())
             await self._send(prompt, parts)
         self.follow()
-        await self._asking.waiting(self.notifier.translator)
+        await self._approvals.ask_all(self.notifier.translator)
         return prompt.result(await prompt.ended)
 
     def drop(self, prompt: PendingPrompt) -> None:
@@ -350,10 +350,10 @@ class ClientSession:
         """Stop turns that only this client has asked for, because it will not read the answer."""
         for prompt in self._prompts:
             if prompt.turn in self._shared:
-                prompt.settle(None)
+                prompt.resolve(None)
         self._give_up([each for each in self._prompts if not each.ended.done()])
 
-    def take_back(self, prompt: PendingPrompt) -> None:
+    def withdraw(self, prompt: PendingPrompt) -> None:
         """Stop one prompt only."""
         if prompt.turn is None:
             # Its message may still be stored; then the event of the message names the turn to stop.
@@ -361,7 +361,7 @@ class ClientSession:
             self.follow()
         self._give_up([prompt])
 
-    async def settled(self) -> None:
+    async def wait_for_replies(self) -> None:
         """Wait until every prompt is answered."""
         while self._prompts:
             await self._prompts[0].answered.wait()
@@ -379,7 +379,7 @@ class ClientSession:
                 await self.notifier.remark([f"(Turns left in this session: {left - 1}.)"])
             return True
         wanted = min(session.turn_cap + (await backend.defaults()).turn_cap, TURN_CAP_LARGEST)
-        if await self._asking.raises_cap(session.turn_cap, wanted):
+        if await self._approvals.raises_cap(session.turn_cap, wanted):
             changes = {"turn_cap": wanted}
             await backend.sessions.update(backend.owner, self.session_id, changes)
             return True
@@ -398,7 +398,7 @@ class ClientSession:
         turn = prompt.turn = message.turn
         # The end of the turn may arrive before the reply to `send` (race).
         if (ended := self._ended.get(turn)) is not None:
-            prompt.settle(ended)
+            prompt.resolve(ended)
         if prompt.is_cancelled:
             self._given_up.add(turn)
             await self._stop([prompt])
@@ -444,7 +444,7 @@ class ClientSession:
 
     async def _process(self, item: Event | Gap) -> None:
         if isinstance(item, Gap):
-            await self._missed(item)
+            await self._on_gap(item)
             return
         payload = item.payload
         match payload:
@@ -452,50 +452,52 @@ class ClientSession:
                 self._note(message_id)
                 if role is Role.USER:
                     self._attribute(message_id, item.turn or 0)
-                await self.notifier.appended(payload)
+                await self.notifier.send_message(payload)
             case ApprovalRequested(approval_id=approval_id):
                 # Only while a prompt of this client is open; other senders have their own surfaces.
                 if self._prompts:
-                    await self._asking.ask(approval_id, self.notifier.translator)
+                    await self._approvals.ask(approval_id, self.notifier.translator)
             case ApprovalAnswered(approval_id=approval_id):
-                self._asking.withdraw(approval_id)
+                self._approvals.withdraw(approval_id)
                 await self.notifier.send_event(payload)
             case StepStarted() | StepEnded():
-                await self.notifier.step(payload)
+                await self.notifier.send_usage(payload)
             case TurnStarted():
-                await self._begun(item.turn or 0)
+                await self._on_turn_begun(item.turn or 0)
             case TurnEnded():
-                await self.notifier.look()
+                await self.notifier.send_changes()
                 self._remember(item.turn or 0, payload)
-                await self._settle(self._up_to(item.turn or 0), payload)
+                await self._resolve_prompts(self._up_to(item.turn or 0), payload)
             case SessionClosed():
                 # A message that was sent after this event has reopened the session.
-                await self._settle([each for each in self._prompts if each.is_received], None)
+                await self._resolve_prompts(
+                    [each for each in self._prompts if each.is_received], None
+                )
             case _:
                 await self.notifier.send_event(payload)
 
-    async def _begun(self, turn: int) -> None:
+    async def _on_turn_begun(self, turn: int) -> None:
         if turn in self._given_up and self._is_wanted(turn):
             self._answer_cancelled(turn)
         elif turn in self._given_up:
             self._start(self._interrupt(turn))
         # The first message sets the title of the session.
         if self.notifier.session.title is None:
-            await self.notifier.look()
+            await self.notifier.send_changes()
 
-    async def _missed(self, gap: Gap) -> None:
+    async def _on_gap(self, gap: Gap) -> None:
         """Settle prompts whose turn ended inside a gap, if no events follow the gap."""
-        await self.notifier.look()
+        await self.notifier.send_changes()
         session = self.notifier.session
         if gap.to_sequence >= session.last_event:
             ended = TurnEnded(stop_reason=session.last_stop or StopReason.STOP)
-            await self._settle(self._up_to(session.settled), ended)
+            await self._resolve_prompts(self._up_to(session.settled), ended)
 
     def _answer_cancelled(self, turn: int) -> None:
         """Answer the cancelled prompts of a turn; the turn itself is not changed."""
         for prompt in self._prompts:
             if prompt.turn == turn and prompt.is_cancelled:
-                prompt.settle(None)
+                prompt.resolve(None)
 
     def _is_wanted(self, turn: int) -> bool:
         """Return whether a turn that begins is still wanted, by this client or another."""
@@ -529,9 +531,11 @@ class ClientSession:
         sent = [each for each in self._prompts if each.turn is not None]
         return [each for each in sent if (each.turn or 0) <= turn]
 
-    async def _settle(self, done: Sequence[PendingPrompt], ended: TurnEnded | None) -> None:
+    async def _resolve_prompts(
+        self, done: Sequence[PendingPrompt], ended: TurnEnded | None
+    ) -> None:
         for prompt in done:
-            prompt.settle(ended)
+            prompt.resolve(ended)
         for prompt in done:
             # Further updates must follow the reply, so wait until it is sent.
             await prompt.answered.wait()

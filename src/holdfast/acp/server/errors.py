@@ -32,9 +32,9 @@ def error_data(code: str, message: str) -> dict[str, Any]:
 
 def invalid_params(message: str) -> RequestRefused:
     """Return the refusal of a request with invalid parameters."""
-    return refused(INVALID_PARAMS, message)
+    return request_error(INVALID_PARAMS, message)
 
 
-def refused(code: int, message: str) -> RequestRefused:
+def request_error(code: int, message: str) -> RequestRefused:
     """Return the refusal of a request that is not valid."""
     return RequestRefused(JsonRpcError(code, message, error_data(Code.INVALID_INPUT, message)))

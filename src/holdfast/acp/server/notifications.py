@@ -114,7 +114,7 @@ class SessionNotifier:
         """Send a message to the user that is not part of the history."""
         await self.send([message_chunk(text, None) for text in texts])
 
-    async def appended(self, appended: MessageAppended) -> None:
+    async def send_message(self, appended: MessageAppended) -> None:
         """Send a row, unless events have sent or will send its content."""
         if appended.sequence <= self._rows:
             return
@@ -131,7 +131,7 @@ class SessionNotifier:
         elif not any(isinstance(part, Compaction) for part in row.parts):
             await self._send_row(row)
 
-    async def step(self, payload: StepStarted | StepEnded) -> None:
+    async def send_usage(self, payload: StepStarted | StepEnded) -> None:
         """Send the usage of the context window after each model response."""
         if isinstance(payload, StepStarted):
             self._model = payload.model_id
@@ -145,7 +145,7 @@ class SessionNotifier:
         if model is not None and model.context_window is not None:
             await self.send([usage_update(payload.usage, model.context_window, self._microcents)])
 
-    async def look(self) -> None:
+    async def send_changes(self) -> None:
         """Send changes without an event: the title, or a mode and model changed elsewhere."""
         backend, before = self._backend, self.session
         now = self.session = await backend.sessions.get(backend.owner, before.id)

@@ -189,7 +189,7 @@ class UpdateTranslator:
                 call = self._calls.get(call_id) or _started_call(payload)
                 found = [self._tool_call(call, "in_progress")]
             case ToolEnded():
-                found = self._ended(payload)
+                found = self._result_update(payload)
             case ApprovalAnswered(call_id=None):
                 found = self._close_budget_question(payload)
             case PlanChanged(steps=steps):
@@ -200,7 +200,7 @@ class UpdateTranslator:
                 pass
         return found
 
-    def asked(self, approval: Approval) -> Update:
+    def approval_update(self, approval: Approval) -> Update:
         """Return the call of a question, with the question as its content."""
         question = approval.question
         id_ = question.call_id or approval.id
@@ -235,7 +235,7 @@ class UpdateTranslator:
         head = {"sessionUpdate": "tool_call", "toolCallId": call.id}
         return head | tool_call_form(call, self._folder) | {"status": status}
 
-    def _ended(self, ended: ToolEnded) -> list[Update]:
+    def _result_update(self, ended: ToolEnded) -> list[Update]:
         done = result_form(ended.status, ended.result, ended.failure)
         call = self._calls.pop(ended.call_id, None)
         if ended.call_id in self._known:

@@ -32,7 +32,7 @@ class SessionFolders(Struct, frozen=True, kw_only=True):
     # Blocking, because it runs Git.
     git_ref: Callable[[str], str | None] = unknown_git_ref
 
-    async def opened(self, backend: Holdfast, cwd: str) -> Session:
+    async def open(self, backend: Holdfast, cwd: str) -> Session:
         """Open a session in a folder; registers the folder if it is a repository."""
         folder = await _require_folder(backend, cwd)
         repo = await _register_repo(backend, folder)
@@ -49,7 +49,7 @@ class SessionFolders(Struct, frozen=True, kw_only=True):
         )
         return await backend.open(self.agent, request)
 
-    async def picked_up(self, backend: Holdfast, session_id: SessionId, cwd: str) -> Session:
+    async def load(self, backend: Holdfast, session_id: SessionId, cwd: str) -> Session:
         """Return a session of the owner; moves it if another folder is given."""
         session = await backend.sessions.get(backend.owner, session_id)
         folder = await _require_folder(backend, cwd)
@@ -63,9 +63,7 @@ class SessionFolders(Struct, frozen=True, kw_only=True):
         )
         return (await backend.sessions.resume(backend.owner, session_id, context=context)).session
 
-    async def listed(
-        self, backend: Holdfast, cwd: str | None, cursor: str | None
-    ) -> dict[str, Any]:
+    async def list(self, backend: Holdfast, cwd: str | None, cursor: str | None) -> dict[str, Any]:
         """Return sessions, last used first; with `cwd`, only those of that folder."""
         query = SessionQuery(owner=backend.owner, order=SessionOrder.UPDATED_AT, limit=PAGE)
         folder = None if cwd is None else await asyncio.to_thread(_resolve, cwd)
