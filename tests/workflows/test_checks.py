@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from holdfast.workflows.checks import Finding, FindingCode, check, unresolved
+from holdfast.workflows.checks import Finding, FindingCode, check, find_unresolved
 from holdfast.workflows.model import Workflow
 from tests.marks import each_case
 
@@ -48,7 +48,7 @@ def test_an_agent_that_there_is_not_is_found() -> None:
     assert check(workflow) == [
         Finding(code=FindingCode.AGENT_REF_UNRESOLVED, node="a", message="there is no agent helper")
     ]
-    assert unresolved(workflow) == ["helper"]
+    assert find_unresolved(workflow) == ["helper"]
 
 
 def test_the_tools_of_a_program_and_of_an_unknown_agent_are_their_own() -> None:

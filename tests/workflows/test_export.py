@@ -23,7 +23,7 @@ from holdfast.domain.messages import (
 from holdfast.domain.tools import FsTier, Grant
 from holdfast.domain.turns import turns
 from holdfast.parsing.workflow_files import parse_workflow, write_workflow
-from holdfast.workflows.export import export, left_out, open_model, transcript
+from holdfast.workflows.export import export, find_left_out, open_model, transcript
 from holdfast.workflows.model import Workflow
 from tests.builders import (
     MODEL_ID,
@@ -189,8 +189,8 @@ def test_tools_are_those_that_were_invoked_in_the_order_of_their_first_use() -> 
     )
 
     assert players(workflow)[0]["tools"] == ["b", "a"]
-    assert left_out(workflow) == ["ghost"]
-    assert left_out(Workflow({"workflow": {"nodes": []}})) == []
+    assert find_left_out(workflow) == ["ghost"]
+    assert find_left_out(Workflow({"workflow": {"nodes": []}})) == []
 
 
 @demands("S0-404")

@@ -217,13 +217,13 @@ FAULTS = {
     "the edge from a to b has a label": branched(way("input", "a"), way("a", "b", label="x")),
     "the edge from a to b has a handle": branched(way("a:yes", "b")),
     "several edges leave node input": branched(way("input", "a"), way("input", "b")),
-    "node b is not on the line from input to output": branched(
+    "node b is not on the path from input to output": branched(
         way("input", "a"), way("a", "output"), way("b", "output")
     ),
-    "node ghost is not on the line from input to output": branched(
+    "node ghost is not on the path from input to output": branched(
         way("input", "a"), way("a", "b"), way("b", "ghost")
     ),
-    "its nodes do not form a line from input to output": branched(
+    "its nodes do not form a single path from input to output": branched(
         way("input", "output"), way("output", "a"), way("a", "b")
     ),
     "it has 0 nodes of the type input": branched(nodes=[OUTPUT]),
@@ -245,7 +245,7 @@ def test_what_cannot_be_played_is_refused_with_its_reason(why: str) -> None:
 def test_a_line_that_ends_in_a_circle_is_refused() -> None:
     circle = branched(way("input", "a"), way("a", "b"), way("b", "output"), way("output", "a"))
 
-    with pytest.raises(Invalid, match="do not form a line from input to output"):
+    with pytest.raises(Invalid, match="do not form a single path from input to output"):
         agent_runs(circle)
 
 

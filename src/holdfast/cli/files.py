@@ -18,12 +18,12 @@ _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 def write_file(path: Path, content: bytes, *, force: bool) -> None:
     """Write a file; an existing one is replaced only with `force`."""
-    with writing(path, force=force) as stream:
+    with open_replacement(path, force=force) as stream:
         stream.write(content)
 
 
 @contextmanager
-def writing(path: Path, *, force: bool) -> Iterator[IO[bytes]]:
+def open_replacement(path: Path, *, force: bool) -> Iterator[IO[bytes]]:
     """Write a file in pieces; it gets its name only if the block ends without an error."""
     # Not `Path.is_dir`, which raises for a name that is too long.
     if os.path.isdir(path):

@@ -27,17 +27,17 @@ class EventLines:
         self._holdfast = holdfast
         self._session = session
         self._models: dict[ModelId, str] = {}
-        self._dialect = StreamVocabulary(session.agent.slug, self._models, "")
+        self._vocabulary = StreamVocabulary(session.agent.slug, self._models, "")
         # A gap has no time of its own; it gets the time of the event before it.
         self._last = session.created_at.astimezone(UTC)
 
     @classmethod
-    async def behind(cls, holdfast: "Holdfast", session: Session, after: int) -> Self:
+    async def from_sequence(cls, holdfast: "Holdfast", session: Session, after: int) -> Self:
         """Return the lines after a cursor, with the data of the events before it."""
         lines = cls(holdfast, session)
         await lines._learn_models()
         default = (await holdfast.defaults()).model
-        lines._dialect.model = first_model(session, lines._models, default)
+        lines._vocabulary.model = first_model(session, lines._models, default)
         cursor = 0
         while cursor < after:
             page = await holdfast.events.list(
@@ -47,7 +47,7 @@ class EventLines:
                 cursor = item.to_sequence if isinstance(item, Gap) else item.sequence
                 if isinstance(item, Event):
                     lines._note(item)
-                    lines._dialect.note(item.payload)
+                    lines._vocabulary.note(item.payload)
             if page.next_cursor is None:
                 break
         return lines
@@ -60,7 +60,7 @@ class EventLines:
         payload = item.payload
         if isinstance(payload, StepStarted) and payload.model_id not in self._models:
             await self._learn_models()
-        return self._dialect.line(item)
+        return self._vocabulary.line(item)
 
     def _note(self, event: Event) -> None:
         self._last = event.at

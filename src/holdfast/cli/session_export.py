@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from holdfast.api import Holdfast
 from holdfast.cli.connect import connect
-from holdfast.cli.files import write_file, writing
+from holdfast.cli.files import open_replacement, write_file
 from holdfast.cli.options import SessionArgument, flag, option
 from holdfast.cli.output import Printer
 from holdfast.cli.session_refs import find_session
@@ -18,8 +18,8 @@ from holdfast.domain.ids import SessionId
 from holdfast.parsing.workflow_files import parse_workflow
 from holdfast.wire.messages import export_line
 from holdfast.wire.stream_events import StreamVocabulary
-from holdfast.workflows.checks import check, unresolved
-from holdfast.workflows.export import left_out
+from holdfast.workflows.checks import check, find_unresolved
+from holdfast.workflows.export import find_left_out
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.session_export import Export, ExportFormat
 
@@ -75,7 +75,7 @@ async def export(
             await _print(printer, stream.pieces)
             return
         path, size = Path(str(out)), 0
-        with writing(path, force=force) as target:
+        with open_replacement(path, force=force) as target:
             async for piece in stream.pieces:
                 size += target.write(piece)
     done = {"session_id": session_id, "format": form, "file": str(path), "bytes": size}
@@ -84,9 +84,11 @@ async def export(
 
 def remarks_on(workflow: Workflow) -> list[str]:
     """Return notes for the author about an exported workflow."""
-    bound = unresolved(workflow)
+    bound = find_unresolved(workflow)
     report = [f"Bind agent_ref: the file does not contain agent {ref}." for ref in bound]
-    report += [f"{name} is not in any node: the call was denied." for name in left_out(workflow)]
+    report += [
+        f"{name} is not in any node: the call was denied." for name in find_left_out(workflow)
+    ]
     found = [each for each in check(workflow) if each.code != "agent_ref_unresolved"]
     return report + list(dict.fromkeys(f"{each.code}: {each.message}." for each in found))
 

@@ -149,18 +149,18 @@ def gap_line(gap: Gap, session_id: str, at: datetime) -> Data:
     }
 
 
-def _session_opened(payload: SessionOpened, _: Event, dialect: StreamVocabulary) -> Word:
+def _session_opened(payload: SessionOpened, _: Event, vocabulary: StreamVocabulary) -> Word:
     return "session:started", {
         "agentRef": payload.agent,
-        "model": payload.model or dialect.model,
+        "model": payload.model or vocabulary.model,
         "context": context_data(payload.context),
     }
 
 
-def _session_closed(payload: SessionClosed, event: Event, dialect: StreamVocabulary) -> Word:
+def _session_closed(payload: SessionClosed, event: Event, vocabulary: StreamVocabulary) -> Word:
     if payload.status is Status.CANCELLED:
         return "session:cancelled", {"reason": payload.reason}
-    return _stored_event(payload, event, dialect)
+    return _stored_event(payload, event, vocabulary)
 
 
 def _session_compacted(payload: SessionCompacted, _: Event, __: StreamVocabulary) -> Word:
@@ -182,12 +182,12 @@ def _turn_started(_: Payload, event: Event, __: StreamVocabulary) -> Word:
     return "session:turn_started", {"turn": event.turn}
 
 
-def _turn_ended(payload: TurnEnded, event: Event, dialect: StreamVocabulary) -> Word:
+def _turn_ended(payload: TurnEnded, event: Event, vocabulary: StreamVocabulary) -> Word:
     word, code = STOPS[payload.stop_reason]
     return "session:turn_completed", {
         "turn": event.turn,
         "stopReason": word,
-        "tokensUsed": {**_tokens(payload.usage), "model": dialect.model},
+        "tokensUsed": {**_tokens(payload.usage), "model": vocabulary.model},
         "costMicrocents": payload.microcents,
         "error": _error(payload, code) if code is not None else None,
     }
@@ -209,42 +209,42 @@ def _error(payload: TurnEnded, code: FailureCode) -> Data:
     }
 
 
-def _step_delta(payload: StepDelta, event: Event, dialect: StreamVocabulary) -> Word:
-    said = {"nodeId": dialect.agent, "model": dialect.model, "turn": event.turn}
+def _step_delta(payload: StepDelta, event: Event, vocabulary: StreamVocabulary) -> Word:
+    said = {"nodeId": vocabulary.agent, "model": vocabulary.model, "turn": event.turn}
     if payload.channel is Channel.REASONING:
         return "agent:reasoning", {**said, "text": payload.text}
     return "agent:token", {**said, "token": payload.text}
 
 
-def _step_ended(payload: StepEnded, _: Event, dialect: StreamVocabulary) -> Word:
+def _step_ended(payload: StepEnded, _: Event, vocabulary: StreamVocabulary) -> Word:
     usage = payload.usage
     return "cost:updated", {
-        "nodeId": dialect.agent,
-        "model": dialect.model,
+        "nodeId": vocabulary.agent,
+        "model": vocabulary.model,
         "inputTokens": usage.input if usage else 0,
         "outputTokens": usage.output if usage else 0,
         "costMicrocents": payload.microcents,
-        "cumulativeCostMicrocents": dialect.spent,
-        "attemptNumber": dialect.failed + 1,
+        "cumulativeCostMicrocents": vocabulary.spent,
+        "attemptNumber": vocabulary.failed + 1,
         "priced": payload.priced,
     }
 
 
-def _tool_started(payload: ToolStarted, _: Event, dialect: StreamVocabulary) -> Word:
+def _tool_started(payload: ToolStarted, _: Event, vocabulary: StreamVocabulary) -> Word:
     return "agent:tool_call", {
-        "nodeId": dialect.agent,
+        "nodeId": vocabulary.agent,
         "callId": payload.call_id,
         "toolId": payload.name,
         "toolInput": {name: _cut(value) for name, value in payload.arguments.items()},
-        "model": dialect.model,
+        "model": vocabulary.model,
     }
 
 
-def _tool_ended(payload: ToolEnded, _: Event, dialect: StreamVocabulary) -> Word:
+def _tool_ended(payload: ToolEnded, _: Event, vocabulary: StreamVocabulary) -> Word:
     failure = payload.failure
     error = error_text(payload.status, failure)
     return "agent:tool_result", {
-        "nodeId": dialect.agent,
+        "nodeId": vocabulary.agent,
         "callId": payload.call_id,
         "toolId": payload.name,
         "success": payload.status is ResultStatus.OK,
@@ -254,9 +254,9 @@ def _tool_ended(payload: ToolEnded, _: Event, dialect: StreamVocabulary) -> Word
     }
 
 
-def _approval_requested(payload: ApprovalRequested, _: Event, dialect: StreamVocabulary) -> Word:
+def _approval_requested(payload: ApprovalRequested, _: Event, vocabulary: StreamVocabulary) -> Word:
     return "agent:approval_requested", {
-        "nodeId": dialect.agent,
+        "nodeId": vocabulary.agent,
         "approvalId": payload.approval_id,
         "callId": payload.call_id,
         "toolId": payload.tool,

@@ -34,21 +34,21 @@ def check(
 ) -> list[Finding]:
     """Return all findings; `agents` are known agents that the file does not define."""
     known = {**(agents or {}), **workflow.agents}
-    return [*_about_agents(workflow, known), *_about_ways(workflow)]
+    return [*_check_agents(workflow, known), *_check_edges(workflow)]
 
 
-def unresolved(workflow: Workflow) -> list[str]:
+def find_unresolved(workflow: Workflow) -> list[str]:
     """Return the referenced agents that the file does not define, without duplicates."""
-    named = (node["agent_ref"] for node in _players(workflow))
+    named = (node["agent_ref"] for node in _agent_nodes(workflow))
     return [ref for ref in dict.fromkeys(named) if ref not in workflow.agents]
 
 
-def _players(workflow: Workflow) -> list[dict[str, Any]]:
+def _agent_nodes(workflow: Workflow) -> list[dict[str, Any]]:
     return [node for node in workflow.nodes.values() if node["type"] == NodeType.AGENT]
 
 
-def _about_agents(workflow: Workflow, agents: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
-    for node in _players(workflow):
+def _check_agents(workflow: Workflow, agents: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+    for node in _agent_nodes(workflow):
         agent = agents.get(node["agent_ref"])
         if agent is None:
             message = f"there is no agent {node['agent_ref']}"
@@ -76,58 +76,60 @@ def _servers(agent: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(remote_id(name) for name in names)
 
 
-def _about_ways(workflow: Workflow) -> Iterator[Finding]:
+def _check_edges(workflow: Workflow) -> Iterator[Finding]:
     nodes = workflow.nodes
-    ways = _ways(workflow)
-    for source, targets in ways.items():
+    successors = _successors(workflow)
+    for source, targets in successors.items():
         for name in dict.fromkeys((source, *targets)):
             if name not in nodes:
                 message = f"an edge refers to {name}, which is not a node"
                 yield Finding(code=FindingCode.UNKNOWN_NODE, node=name, message=message)
     entries = [id_ for id_, node in nodes.items() if node["type"] == NodeType.INPUT]
-    led_to = {target for targets in ways.values() for target in targets}
-    reached = _reached(ways, entries or [id_ for id_ in nodes if id_ not in led_to])
+    targeted = {target for targets in successors.values() for target in targets}
+    reached = _find_reachable(successors, entries or [id_ for id_ in nodes if id_ not in targeted])
     for id_, node in nodes.items():
         if id_ not in reached:
             yield _finding(
                 FindingCode.UNREACHABLE_NODE, node, "this node cannot be reached from the input"
             )
-    circling = _circling(ways)
-    if circling is not None:
+    in_cycle = _find_cycle(successors)
+    if in_cycle is not None:
         message = "this node is part of a cycle"
-        yield Finding(code=FindingCode.CYCLE, node=circling, message=message)
+        yield Finding(code=FindingCode.CYCLE, node=in_cycle, message=message)
 
 
-def _ways(workflow: Workflow) -> dict[str, list[str]]:
+def _successors(workflow: Workflow) -> dict[str, list[str]]:
     """Return the successors of each node: by edge, condition or parallel branch."""
-    ways: dict[str, list[str]] = {id_: list(_own_ways(n)) for id_, n in workflow.nodes.items()}
+    successors: dict[str, list[str]] = {
+        id_: list(_node_targets(n)) for id_, n in workflow.nodes.items()
+    }
     for edge in workflow.edges:
-        ways.setdefault(edge.source, []).append(edge.target)
-    return ways
+        successors.setdefault(edge.source, []).append(edge.target)
+    return successors
 
 
-def _own_ways(node: Mapping[str, Any]) -> Iterator[str]:
+def _node_targets(node: Mapping[str, Any]) -> Iterator[str]:
     yield from (branch["target_node"] for branch in node.get("branches", ()))
     yield from node.get("parallel_of", ())
     if "default" in node:
         yield node["default"]
 
 
-def _reached(ways: Mapping[str, list[str]], entries: Iterable[str]) -> set[str]:
+def _find_reachable(successors: Mapping[str, list[str]], entries: Iterable[str]) -> set[str]:
     waiting = list(entries)
     reached = set(waiting)
     while waiting:
-        for target in ways.get(waiting.pop(), ()):
+        for target in successors.get(waiting.pop(), ()):
             if target not in reached:
                 reached.add(target)
                 waiting.append(target)
     return reached
 
 
-def _circling(ways: Mapping[str, list[str]]) -> str | None:
+def _find_cycle(successors: Mapping[str, list[str]]) -> str | None:
     """Return a node on a cycle, if there is one."""
-    counts = dict.fromkeys(ways, 0)
-    for targets in ways.values():
+    counts = dict.fromkeys(successors, 0)
+    for targets in successors.values():
         for target in targets:
             counts[target] = counts.get(target, 0) + 1
     free = [id_ for id_, count in counts.items() if count == 0]
@@ -135,11 +137,11 @@ def _circling(ways: Mapping[str, list[str]]) -> str | None:
     while free:
         id_ = free.pop()
         del counts[id_]
-        for target in ways.get(id_, ()):
+        for target in successors.get(id_, ()):
             counts[target] -= 1
             if counts[target] == 0:
                 free.append(target)
-    before = {target: id_ for id_ in counts for target in ways.get(id_, ())}
+    before = {target: id_ for id_ in counts for target in successors.get(id_, ())}
     at, seen = next(iter(counts), None), set[str]()
     # Walk backwards, because every remaining node has a remaining predecessor.
     while at is not None and at not in seen:

@@ -203,7 +203,7 @@ def open_model(session: Session, messages: Iterable[Message], default: ModelId) 
     return session.model_id or next(filter(None, asked), default)
 
 
-def left_out(workflow: Workflow) -> list[str]:
+def find_left_out(workflow: Workflow) -> list[str]:
     """Return the called tools that are in no node, because every call was refused."""
     kept = workflow.body.get("metadata", {}).get(EXPORT_KEY, {}).get("messages", ())
     parts = [part for row in kept for part in row["content"]]

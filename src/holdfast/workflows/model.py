@@ -151,12 +151,12 @@ def _edge(raw: Mapping[str, Any]) -> Edge:
     return Edge(source=source, target=raw["to"], extras=named)
 
 
-_PLAYED: Final = frozenset({NodeType.INPUT, NodeType.AGENT, NodeType.OUTPUT})
+_RUNNABLE: Final = frozenset({NodeType.INPUT, NodeType.AGENT, NodeType.OUTPUT})
 # Descriptive keys that do not affect how the workflow runs.
 _DESCRIPTIVE: Final = frozenset(
     {"id", "version", "name", "description", "tags", "metadata", "agents", "nodes", "edges"}
 )
-# A line never runs two nodes at once, so `max_parallel` holds.
+# A sequence never runs two nodes at once, so `max_parallel` holds.
 _RUN: Final = frozenset({"inputs", "context", "tools", "budget", "max_parallel"})
 # Keys of a node that change the settings of its agent; each combination is a session of its own.
 _SETTINGS: Final = ("temperature", "max_tokens", "retry", "system_prompt_append")
@@ -257,19 +257,19 @@ def context_values(workflow: Workflow, inputs: Mapping[str, str]) -> dict[str, s
 def agent_runs(workflow: Workflow) -> tuple[AgentRun, ...]:
     """Return the runs in order; raises `Invalid` for a workflow that cannot run."""
     _refuse_what_is_not_applied(workflow)
-    line = _line(workflow)
-    _refuse_references(workflow, line)
+    nodes = _sequence(workflow)
+    _refuse_references(workflow, nodes)
     _refuse_tools(workflow)
-    players = [node for node in line if node["type"] == NodeType.AGENT]
-    if not players:
+    agent_nodes = [node for node in nodes if node["type"] == NodeType.AGENT]
+    if not agent_nodes:
         raise _not_runnable("it has no agent node", None)
-    made = tuple(map(_stretch, _neighbours(players)))
-    for number, stretch in enumerate(made):
+    runs = tuple(map(_agent_run, _group_nodes(agent_nodes)))
+    for number, run in enumerate(runs):
         # The first prompt of a later run is the previous answer.
-        for step in stretch.steps[1:] if number else stretch.steps:
+        for step in run.steps[1:] if number else run.steps:
             if not step.prompt.strip():
                 raise _not_runnable(f"node {step.node} has no prompt_template", step.node)
-    return made
+    return runs
 
 
 def _refuse_what_is_not_applied(workflow: Workflow) -> None:
@@ -278,7 +278,7 @@ def _refuse_what_is_not_applied(workflow: Workflow) -> None:
         if key not in _DESCRIPTIVE | _RUN and not is_manual:
             raise _not_runnable(f"{key} is not applied yet", None)
     for id_, node in workflow.nodes.items():
-        if node["type"] not in _PLAYED:
+        if node["type"] not in _RUNNABLE:
             raise _not_runnable(f"node {id_} is of the type {node['type']}", id_)
         for key in node:
             if key not in _APPLIED[node["type"]]:
@@ -297,7 +297,7 @@ _TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def _refuse_references(workflow: Workflow, line: list[dict[str, Any]]) -> None:
+def _refuse_references(workflow: Workflow, nodes: list[dict[str, Any]]) -> None:
     """Refuse a placeholder that could not be replaced when its node runs."""
     known = {(INPUTS, each["name"]) for each in workflow.body.get("inputs", ())}
     for each in workflow.body.get("context", ()):
@@ -307,7 +307,7 @@ def _refuse_references(workflow: Workflow, line: list[dict[str, Any]]) -> None:
         text = value if isinstance(value, str) else _encoder.encode(value).decode()
         _refuse_unknown(text, known if text is value else set(), place, None)
     known |= {(CONTEXT, each["key"]) for each in workflow.body.get("context", ())}
-    for node in line:
+    for node in nodes:
         for key, kinds in _TEMPLATES.items():
             allowed = {each for each in known if each[0] in kinds}
             _refuse_unknown(node.get(key, ""), allowed, f"{key} of node {node['id']}", node["id"])
@@ -338,7 +338,7 @@ def _refuse_tools(workflow: Workflow) -> None:
                 raise _not_runnable(problem, id_, "Add it there, or remove it from the node.")
 
 
-def _line(workflow: Workflow) -> list[dict[str, Any]]:
+def _sequence(workflow: Workflow) -> list[dict[str, Any]]:
     """Return the nodes in edge order; they must form a single path."""
     nodes = workflow.nodes
     following: dict[str, str] = {}
@@ -346,19 +346,19 @@ def _line(workflow: Workflow) -> list[dict[str, Any]]:
         if edge.source in following:
             raise _not_runnable(f"several edges leave node {edge.source}", edge.source)
         following[edge.source] = edge.target
-    walked = list(_walked(following, _only(workflow, NodeType.INPUT)))
+    walked = list(_follow(following, _only(workflow, NodeType.INPUT)))
     _only(workflow, NodeType.OUTPUT)
     strayed = [id_ for id_ in (*walked, *nodes) if id_ not in nodes or id_ not in walked]
     if strayed:
         raise _not_runnable(
-            f"node {strayed[0]} is not on the line from input to output", strayed[0]
+            f"node {strayed[0]} is not on the path from input to output", strayed[0]
         )
     if nodes[walked[-1]]["type"] != NodeType.OUTPUT or len(following) != len(nodes) - 1:
-        raise _not_runnable("its nodes do not form a line from input to output", None)
+        raise _not_runnable("its nodes do not form a single path from input to output", None)
     return [nodes[id_] for id_ in walked]
 
 
-def _walked(following: Mapping[str, str], start: str) -> Iterator[str]:
+def _follow(following: Mapping[str, str], start: str) -> Iterator[str]:
     seen: set[str] = set()
     at: str | None = start
     while at is not None and at not in seen:
@@ -374,10 +374,10 @@ def _only(workflow: Workflow, kind: NodeType) -> str:
     return found[0]
 
 
-def _neighbours(players: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+def _group_nodes(nodes: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """Group consecutive agent nodes with the same agent and settings."""
     runs: list[list[dict[str, Any]]] = []
-    for node in players:
+    for node in nodes:
         first = runs[-1][0] if runs else {}
         if all(first.get(key) == node.get(key) for key in ("agent_ref", *_SETTINGS)):
             runs[-1].append(node)
@@ -386,7 +386,7 @@ def _neighbours(players: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     return runs
 
 
-def _stretch(nodes: list[dict[str, Any]]) -> AgentRun:
+def _agent_run(nodes: list[dict[str, Any]]) -> AgentRun:
     named = [node["tools"] for node in nodes if "tools" in node]
     every = dict.fromkeys(tool for tools in named for tool in tools if tool not in ALWAYS)
     return AgentRun(
@@ -407,7 +407,7 @@ def _overrides(node: Mapping[str, Any]) -> AgentOverrides | None:
     return msgspec.convert(given, AgentOverrides) if given else None
 
 
-_STRUCTURE: Final = "Only a line from input over agent nodes to output can be run."
+_STRUCTURE: Final = "Only a sequence from input over agent nodes to output can be run."
 _REFERENCES: Final = (
     "A prompt may refer to {{inputs.NAME}}, {{ctx.KEY}} and, for an earlier node, "
     '{{run.outputs["NODE"]}}; a system_prompt_append to the first two, a context to inputs.'

@@ -277,10 +277,10 @@ class Exports:
     async def _lines(self, batches: Batches, line: Line) -> Pieces:
         def lines(batch: MessageBatch) -> bytes:
             forms = [line(row, row.id in batch.interrupted) for row in batch.rows]
-            return b"".join(self._masked(_encoder.encode(each)) + b"\n" for each in forms)
+            return b"".join(self._redact_json(_encoder.encode(each)) + b"\n" for each in forms)
 
         async for batch in batches:
-            yield await self._made(lines, batch)
+            yield await self._build(lines, batch)
 
     async def _sections(
         self, session: Session, batches: Batches, children: Sequence[SessionId]
@@ -294,13 +294,13 @@ class Exports:
         head = f"# {title}\n{_tree_note(session, children)}"
         yield self._scrubber().clean_and_mask(head).encode()
         async for batch in batches:
-            yield await self._made(sections, batch)
+            yield await self._build(sections, batch)
 
     async def _workflow(self, session: Session, batches: Batches) -> ExportStream:
         scrubber = self._scrubber()
         refs = await self._workflows.refs()
 
-        def cleaned(batch: MessageBatch) -> tuple[list[Message], int]:
+        def redact(batch: MessageBatch) -> tuple[list[Message], int]:
             # Redacted before the export, because a masked id or name would be invalid in the file.
             rows = [scrubber.cleaned(row) for row in batch.rows]
             return rows, self._workflows.size_of(rows, refs)
@@ -309,11 +309,11 @@ class Exports:
         size = 0
         async with aclosing(batches):
             async for batch in batches:
-                more, weight = await self._made(cleaned, batch)
+                more, weight = await self._build(redact, batch)
                 size += weight
                 self._workflows.require_size(size)
                 rows += more
-        made, text = await self._made(
+        made, text = await self._build(
             lambda kept: self._workflows.text_of(scrubber.cleaned(session), kept, refs), rows
         )
         _, media_type = FILES[ExportFormat.WORKFLOW]
@@ -321,11 +321,11 @@ class Exports:
             file_name=made.file_name, media_type=media_type, pieces=_whole(text), workflow=made
         )
 
-    async def _made(self, make: Callable[[U], T], rows: U) -> T:
+    async def _build(self, make: Callable[[U], T], rows: U) -> T:
         async with self._one_at_a_time:
             return await asyncio.to_thread(make, rows)
 
-    def _masked(self, encoded: bytes) -> bytes:
+    def _redact_json(self, encoded: bytes) -> bytes:
         """Return JSON with secrets removed and masked."""
         scrubber = self._scrubber()
         return scrubber.mask(scrubber.clean_json(encoded))
@@ -366,7 +366,7 @@ def _paragraph(part: Part) -> str:
         case Media():
             markdown = f"[{part.name or part.mime_type}]({part.ref})"
         case ToolCall():
-            markdown = f"`{part.name}` ({part.id})\n\n{_fenced(part.arguments)}"
+            markdown = f"`{part.name}` ({part.id})\n\n{_fence(part.arguments)}"
         case ToolResult():
             markdown = _outcome(part)
         case Plan():
@@ -387,7 +387,7 @@ def _paragraph(part: Part) -> str:
 
 def _outcome(part: ToolResult) -> str:
     why = part.error.message if part.error else ""
-    shown = _fenced(part.result) if part.result is not None else ""
+    shown = _fence(part.result) if part.result is not None else ""
     return "\n\n".join(filter(None, [f"{part.status} ({part.call_id})", why, shown]))
 
 
@@ -395,15 +395,15 @@ def _mark(status: str) -> str:
     return "x" if status == "completed" else " "
 
 
-def _fenced(value: Any) -> str:
+def _fence(value: Any) -> str:
     """Return a value in a code fence longer than any fence inside it."""
     language = "" if isinstance(value, str) else "json"
-    text = value if isinstance(value, str) else _indented(value)
+    text = value if isinstance(value, str) else _indent(value)
     fence = "```"
     while fence in text:
         fence += "`"
     return f"{fence}{language}\n{text}\n{fence}"
 
 
-def _indented(value: Any) -> str:
+def _indent(value: Any) -> str:
     return msgspec.json.format(_encoder.encode(value), indent=2).decode()

@@ -195,7 +195,7 @@ async def test_ctrl_d_at_a_question_leaves_it_and_whoever_comes_next_is_asked(
         await conversation.say("write a.txt: hi")
         left, open_questions = conversation.has_finished(), await waiting(holdfast)
         conversation.is_left = False
-        await conversation.settle(1)
+        await conversation.follow_turn(1)
 
     assert left is True
     assert len(open_questions) == 1
@@ -213,6 +213,6 @@ async def test_a_question_that_was_asked_before_we_came_is_asked_too(
                 break
         # As for a chat that resumes: the question is behind its cursor.
         conversation.cursor = (await conversation.session()).last_event
-        await conversation.settle(1)
+        await conversation.follow_turn(1)
 
     assert (desk / "a.txt").read_text() == "hi\n"

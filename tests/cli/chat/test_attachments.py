@@ -50,7 +50,7 @@ def config(tmp_path: Path) -> Config:
 def test_files_that_are_named_come_between_fences(
     session: Session, config: Config, text: str, files: list[str]
 ) -> None:
-    found = FileSources(config, is_remote=False).named(text, session)
+    found = FileSources(config, is_remote=False).read_named(text, session)
 
     assert [each.text for each in found] == files
 
@@ -59,19 +59,19 @@ def test_a_picture_is_attached_as_media(session: Session, config: Config) -> Non
     folder, sources = Path(session.context.working_dir), FileSources(config, is_remote=False)
     picture = AttachedFile(name="dot.png", content=PNG, mime_type="image/png")
 
-    assert sources.named("Look at @dot.png!", session) == [picture]
-    assert sources.given([folder / "dot.png"]) == [picture]
+    assert sources.read_named("Look at @dot.png!", session) == [picture]
+    assert sources.read_given([folder / "dot.png"]) == [picture]
     # Named by the user in an option, so that the folder does not matter.
-    assert sources.given([folder.parent / "outside.txt"])[0].content == b"no"
+    assert sources.read_given([folder.parent / "outside.txt"])[0].content == b"no"
     with pytest.raises(Denied):
-        sources.given([folder / ".env"])
+        sources.read_given([folder / ".env"])
 
 
 def test_a_single_message_may_not_name_a_file_that_is_missing(
     session: Session, config: Config
 ) -> None:
     with pytest.raises(Invalid) as caught:
-        FileSources(config, is_remote=False).named("see @nobody", session, is_strict=True)
+        FileSources(config, is_remote=False).read_named("see @nobody", session, is_strict=True)
 
     assert caught.value.message.startswith("There is no file nobody in ")
     assert "`holdfast chat -`. Nothing was sent." in caught.value.message
@@ -94,7 +94,7 @@ def test_what_the_session_could_not_read_is_refused(
     session: Session, config: Config, text: str, error: HoldfastError
 ) -> None:
     with pytest.raises(type(error)) as caught:
-        FileSources(config, is_remote=False).named(text, session)
+        FileSources(config, is_remote=False).read_named(text, session)
 
     assert caught.value.code is error.code
     assert caught.value.message.startswith(error.message)
@@ -108,5 +108,5 @@ def test_for_a_server_files_are_those_of_this_machine(
     elsewhere = replace(session, context=a_context(working_dir="/nowhere/at/all"))
 
     assert attachable_folder(elsewhere, is_remote=True) == session.context.working_dir
-    (found,) = FileSources(config, is_remote=True).named("@notes.txt", elsewhere)
+    (found,) = FileSources(config, is_remote=True).read_named("@notes.txt", elsewhere)
     assert found.content == b"hold fast"

@@ -34,7 +34,7 @@ def answered(
                 house, TextScreen(Printer(GlobalOptions()), house, manner), manner
             )
             async with asyncio.TaskGroup() as tasks:
-                for each in await answering.waiting(asked.session_id) * times:
+                for each in await answering.list_pending(asked.session_id) * times:
                     answering.begin(tasks, each, own=own)
             return await house.approvals.get(house.owner, asked.session_id, asked.id)
 

@@ -61,7 +61,7 @@ async def test_the_end_of_a_turn_among_pruned_numbers_is_found(
         monkeypatch.setattr(type(holdfast), "follow", only_a_gap)
         conversation.cursor = 0
         async with asyncio.timeout(PATIENCE):
-            await conversation.settle(1)
+            await conversation.follow_turn(1)
 
     assert conversation.cursor == last
 
@@ -99,7 +99,7 @@ async def test_a_turn_that_has_not_begun_cannot_be_stopped_and_that_is_said(
     remarks = []
 
     class Pressing(TextScreen):
-        def waiting(self) -> None:
+        def show_waiting(self) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
         def remark(self, text: str) -> None:
@@ -148,7 +148,7 @@ async def test_a_signal_leaves_a_turn_that_is_only_read_along_and_the_turn_goes_
         with SignalHandler() as signals:
             screen = TextScreen(Printer(GlobalOptions()), holdfast)
             try:
-                await ChatConversation(holdfast, session, screen, signals).settle(1)
+                await ChatConversation(holdfast, session, screen, signals).follow_turn(1)
             except asyncio.CancelledError:
                 return signals.is_leaving
         return False
@@ -174,7 +174,7 @@ async def test_a_person_at_the_prompt_can_stop_a_turn_of_somebody_else(
         conversation = ChatConversation(holdfast, session, screen, signals)
         async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
             tasks.create_task(press_when_running(holdfast, session.id))
-            await conversation.settle(1)
+            await conversation.follow_turn(1)
 
     assert conversation.last is not None
     assert conversation.last.stop_reason is StopReason.ABORTED
@@ -188,7 +188,7 @@ async def test_sigterm_leaves_our_turn_waiting_behind_one_of_somebody_else(
     await running(holdfast, session.id)
 
     class Killing(TextScreen):
-        def waiting(self) -> None:
+        def show_waiting(self) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
     async def say() -> bool:
@@ -211,7 +211,7 @@ async def test_what_is_to_come_next_waits_until_the_turn_before_it_has_begun(
     conversation = await begun(quiet, SignalHandler())
     await conversation.put("first")
 
-    waiting = asyncio.ensure_future(conversation.until_begun(1))
+    waiting = asyncio.ensure_future(conversation.wait_for_start(1))
     # Some news that is not the beginning of a turn.
     await conversation.put("first, too")
     is_early = (await asyncio.wait([waiting], timeout=0.05))[0]

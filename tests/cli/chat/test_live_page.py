@@ -38,7 +38,7 @@ def a_page(*, quiet: bool = False, colored: bool = False) -> tuple[LivePage, Pap
     """Return a page and what it is drawn on."""
     paper = Paper()
     printer = Printer(GlobalOptions(quiet=quiet))
-    return LivePage(printer, paper, is_colored=colored, hears_users=True), paper
+    return LivePage(printer, paper, is_colored=colored, shows_users=True), paper
 
 
 async def test_a_block_is_written_when_it_is_whole_and_drawn_until_then() -> None:
@@ -47,7 +47,7 @@ async def test_a_block_is_written_when_it_is_whole_and_drawn_until_then() -> Non
     page.text("one\n\ntw")
     before = (paper.written, paper.lines)
     page.text("o")
-    page.settle()
+    page.finish_output()
 
     assert before == ("one\n", ["tw"])
     assert (paper.written, paper.lines) == ("one\n\ntwo\n", [])
@@ -70,12 +70,12 @@ async def test_a_call_has_a_wheel_and_then_one_line() -> None:
     page, paper = a_page()
 
     page.text("I look.")
-    page.change(["write_file a.txt", "+one"])
-    page.begun(CALL, "read_file a.txt")
+    page.show_change(["write_file a.txt", "+one"])
+    page.show_call(CALL, "read_file a.txt")
     while_it_runs = paper.lines
-    page.ended(CALL, "read_file a.txt: ok", is_well=True)
-    page.ended(CallId("call_2"), "rm: denied", is_well=False)
-    page.settle()
+    page.show_result(CALL, "read_file a.txt: ok", is_well=True)
+    page.show_result(CallId("call_2"), "rm: denied", is_well=False)
+    page.finish_output()
 
     assert [line[1:] for line in while_it_runs] == [" read_file a.txt"]
     assert paper.written.split("\n") == [
@@ -87,11 +87,11 @@ async def test_a_call_has_a_wheel_and_then_one_line() -> None:
 async def test_what_is_said_waits_below_and_is_written_above_its_answer() -> None:
     page, paper = a_page()
 
-    page.queued(a_message("hello\nthere", turn=1))
-    page.queued(a_message("\n".join(map(str, range(20))), turn=2))
+    page.show_queued(a_message("hello\nthere", turn=1))
+    page.show_queued(a_message("\n".join(map(str, range(20))), turn=2))
     waiting = paper.lines
-    page.said(1)
-    page.said(2)
+    page.show_user(1)
+    page.show_user(2)
     page.pause()
 
     assert waiting[0] == "queued: hello there"
@@ -104,9 +104,9 @@ async def test_thoughts_are_dim_and_left_out_where_nothing_is() -> None:
     page, paper = a_page(colored=True)
     plain, blank = a_page()
     for each in (page, plain):
-        each.thought("hm")
+        each.show_reasoning("hm")
         each.text("yes")
-        each.settle()
+        each.finish_output()
 
     assert paper.written == "\x1b[2;3mhm\x1b[0m\nyes\n"
     assert blank.written == "yes\n"
@@ -116,14 +116,14 @@ async def test_silence_leaves_out_all_but_the_answer_and_what_is_loud() -> None:
     page, paper = a_page(quiet=True)
 
     page.busy("waiting")
-    page.begun(CALL, "read_file")
+    page.show_call(CALL, "read_file")
     waiting = paper.lines
-    page.ended(CALL, "read_file: ok", is_well=True)
-    page.change(["x"])
+    page.show_result(CALL, "read_file: ok", is_well=True)
+    page.show_change(["x"])
     page.aside("by the way")
     page.aside("It broke.", is_loud=True)
     page.text("yes")
-    page.settle()
+    page.finish_output()
 
     assert waiting == []
     assert paper.written == "It broke.\nyes\n"
@@ -155,9 +155,9 @@ async def test_what_waits_leaves_room_on_the_screen_and_is_forgotten_with_its_se
     page, paper = a_page()
 
     for turn in range(1, 101):
-        page.queued(a_message(f"word {turn}", turn=turn))
+        page.show_queued(a_message(f"word {turn}", turn=turn))
     waiting = paper.lines
-    page.forget()
+    page.drop_queued()
 
     assert len(waiting) < 30
     assert waiting[0] == "queued: word 1"
@@ -174,7 +174,7 @@ async def test_the_past_looks_as_it_did_then() -> None:
         a_message("It is **bold**.\n\n- one", role=Role.ASSISTANT, turn=1),
     )
 
-    page.past(TurnRows(number=1, messages=rows))
+    page.show_past(TurnRows(number=1, messages=rows))
 
     assert paper.written == (
         "\x1b[1m> look at `a`\x1b[0m\n\n"

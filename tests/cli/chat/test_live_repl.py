@@ -104,7 +104,7 @@ async def seated(
         create_app_session(keys, DummyOutput()),
         SignalHandler() as signals,
     ):
-        page = LivePage(printer, paper, is_colored=False, hears_users=True)
+        page = LivePage(printer, paper, is_colored=False, shows_users=True)
         screen = TextScreen(printer, holdfast, AttendancePolicy(asks=True), page)
         conversation = ChatConversation(holdfast, session, screen, signals)
         async with asyncio.timeout(PATIENCE):
@@ -170,7 +170,7 @@ async def test_ctrl_c_stops_first_then_empties_the_line_then_leaves(
         await seat.until(StepStarted)
         seat.press(f"half a line{CTRL_C}")
         await seat.until(TurnEnded)
-        await seat.conversation.is_calm.wait()
+        await seat.conversation.idle.wait()
         seat.press(CTRL_C)
         seat.press(CTRL_C)
         await seat.until_written("Press Ctrl-C again, or Ctrl-D, to leave.")
@@ -187,7 +187,7 @@ async def test_lines_are_broken_by_a_backslash_or_alt_and_files_come_along(
     async with seated(holdfast, desk=tmp_path) as (seat, _):
         seat.press(f"one\\\rtwo{ESCAPE}\rsee @notes.txt\r")
         await seat.until(TurnEnded)
-        await seat.conversation.is_calm.wait()
+        await seat.conversation.idle.wait()
         seat.press(CTRL_D)
 
     whole = "one\ntwo\nsee @notes.txt\n\nnotes.txt:\n```\nhold fast\n```"
@@ -205,7 +205,7 @@ async def test_what_cannot_be_sent_is_given_back(
         await until(lambda: "Nothing was sent." in capsys.readouterr().err)
         seat.press(".sample\r")
         await seat.until(TurnEnded)
-        await seat.conversation.is_calm.wait()
+        await seat.conversation.idle.wait()
         seat.press(CTRL_D)
 
     assert await seat.said() == ["see @.env.sample"]
@@ -220,12 +220,12 @@ async def test_in_a_turn_cancel_stops_it_and_a_fork_goes_on_elsewhere(
         await seat.until(StepStarted)
         seat.press("/cancel\r")
         await seat.until(TurnEnded)
-        await seat.conversation.is_calm.wait()
+        await seat.conversation.idle.wait()
         seat.press("/fork\r")
         await until(lambda: seat.conversation.session_id != first)
         seat.press("fast\r")
         await seat.until(TurnEnded)
-        await seat.conversation.is_calm.wait()
+        await seat.conversation.idle.wait()
         seat.press("/end\r")
 
     told = capsys.readouterr().out
@@ -249,7 +249,7 @@ async def test_what_waits_in_a_session_that_was_left_is_not_shown_any_more(
         await until(lambda: seat.conversation.session_id != first and not seat.live)
         seat.press("fast again\r")
         await seat.until(TurnEnded)
-        await seat.conversation.is_calm.wait()
+        await seat.conversation.idle.wait()
         seat.press("/end\r")
 
     assert "> waits" not in seat.written
@@ -260,7 +260,7 @@ async def test_a_turn_that_nobody_plays_cannot_be_stopped_and_is_left_at_the_sec
 ) -> None:
     async with seated(quiet) as (seat, talking):
         seat.press("anybody?\r")
-        await until(lambda: not seat.conversation.is_calm.is_set())
+        await until(lambda: not seat.conversation.idle.is_set())
         seat.press(CTRL_C)
         await seat.until_written(
             "The turn has not started yet; press Ctrl-C again to leave it waiting."

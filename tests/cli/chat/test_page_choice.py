@@ -44,7 +44,7 @@ def test_where_it_can_be_redrawn_it_is(
     assert isinstance(page, LivePage)
     assert isinstance(page.region, region)
     assert page.is_colored is (settings is not NEVER)
-    assert page.hears_users is manner.converses
+    assert page.shows_users is manner.converses
 
 
 @pytest.mark.parametrize(

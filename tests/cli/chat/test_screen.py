@@ -87,7 +87,7 @@ async def test_thoughts_are_for_terminals_only(
 async def test_no_wheel_turns_in_a_pipe_or_when_silence_is_wanted(
     quiet: Holdfast, settings: GlobalOptions, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    TextScreen(Printer(settings), quiet).waiting()
+    TextScreen(Printer(settings), quiet).show_waiting()
 
     assert capsys.readouterr() == ("", "")
 
@@ -273,10 +273,10 @@ async def test_json_is_one_line_for_each_event(
     holdfast: Holdfast, capsys: pytest.CaptureFixture[str]
 ) -> None:
     session = await answered(holdfast)
-    lines = await EventLines.behind(holdfast, session, 0)
+    lines = await EventLines.from_sequence(holdfast, session, 0)
     screen = JsonScreen(Printer(GlobalOptions(json=True)), lines)
 
-    screen.waiting()
+    screen.show_waiting()
     screen.remark("nothing of this")
     await screen.show(an_event(STARTED, turn=1))
     await screen.show(Gap(from_sequence=2, to_sequence=3))
@@ -288,7 +288,7 @@ async def test_json_is_one_line_for_each_event(
 
 async def test_a_model_that_came_later_is_looked_up(holdfast: Holdfast) -> None:
     session = await answered(holdfast)
-    lines = await EventLines.behind(holdfast, session, session.last_event)
+    lines = await EventLines.from_sequence(holdfast, session, session.last_event)
     await holdfast.agents.create(holdfast.owner, {"name": "x", "models": ("openai:new",)})
     model = next(each for each in await holdfast.models.list() if each.ref == "openai:new")
     started = StepStarted(step=1, model_id=model.id, message_id=MessageId(an_id(9)))
@@ -306,7 +306,7 @@ async def test_the_first_model_is_the_sessions_then_the_agents(holdfast: Holdfas
 
     models = []
     for session in (own, agents):
-        lines = await EventLines.behind(holdfast, session, 0)
+        lines = await EventLines.from_sequence(holdfast, session, 0)
         (opened,) = (await holdfast.events.list(holdfast.owner, session.id)).items
         models.append((await lines.line(opened))["model"])
 

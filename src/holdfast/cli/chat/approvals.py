@@ -139,7 +139,7 @@ class InteractiveApprovals:
         self._open: dict[ApprovalId, _OpenQuestion] = {}
         self._closed: set[ApprovalId] = set()
 
-    async def waiting(self, session_id: SessionId) -> list[Approval]:
+    async def list_pending(self, session_id: SessionId) -> list[Approval]:
         """Return the pending approvals of a session."""
         found = await self._holdfast.approvals.list(
             self._holdfast.owner, session_id, state=ApprovalState.WAITING
@@ -157,21 +157,21 @@ class InteractiveApprovals:
 
     async def withdraw(self, answered: ApprovalAnswered) -> None:
         """Withdraw a question that was answered by another client."""
-        if await self._take_back(answered.approval_id):
-            self._screen.remark(_answered_elsewhere(answered.decision, answered.by))
+        if await self._withdraw(answered.approval_id):
+            self._screen.remark(_describe_answer(answered.decision, answered.by))
 
     async def withdraw_call(self, call_id: CallId) -> None:
         """Withdraw the question about a call, which has ended without an answer."""
         for which, each in tuple(self._open.items()):
             if each.call_id == call_id:
-                await self._take_back(which)
+                await self._withdraw(which)
 
     async def withdraw_all(self) -> None:
         """Withdraw every question, because the answers are no longer needed."""
         for which in tuple(self._open):
-            await self._take_back(which)
+            await self._withdraw(which)
 
-    async def _take_back(self, which: ApprovalId) -> bool:
+    async def _withdraw(self, which: ApprovalId) -> bool:
         found = self._open.pop(which, None)
         if found is None:
             return False
@@ -202,9 +202,9 @@ class InteractiveApprovals:
             turn = session.settled + 1
             await self._holdfast.sessions.interrupt(owner, session_id, turn=turn)
         else:
-            await self._give(found, answer)
+            await self._send_answer(found, answer)
 
-    async def _give(self, found: Approval, answer: ApprovalAnswer) -> None:
+    async def _send_answer(self, found: Approval, answer: ApprovalAnswer) -> None:
         approvals, owner = self._holdfast.approvals, self._holdfast.owner
         try:
             now = await approvals.answer(
@@ -215,10 +215,10 @@ class InteractiveApprovals:
                 raise
             now = await approvals.get(owner, found.session_id, found.id)
         if (now.answered_by, now.state, now.scope) != (answer.by, answer.state, answer.scope):
-            self._screen.remark(_answered_elsewhere(now.state, now.answered_by or ""))
+            self._screen.remark(_describe_answer(now.state, now.answered_by or ""))
 
 
-def _answered_elsewhere(state: str, by: str) -> str:
+def _describe_answer(state: str, by: str) -> str:
     decision = _STATE_WORDS.get(ApprovalState(state))
     if decision is None:
         return (
@@ -243,7 +243,7 @@ class AutomaticApprovals:
         self._policy = policy
         self._seen: set[ApprovalId] = set()
 
-    async def waiting(self, session_id: SessionId) -> list[Approval]:
+    async def list_pending(self, session_id: SessionId) -> list[Approval]:
         """Return the pending approvals of a session."""
         found = await self._holdfast.approvals.list(
             self._holdfast.owner, session_id, state=ApprovalState.WAITING
@@ -276,17 +276,17 @@ class AutomaticApprovals:
         tool = approval.question.tool
         if self._policy.answers(approval.question):
             await allow_by_flag(self._holdfast, approval)
-        elif await _give(self._holdfast, approval, _DENIAL):
+        elif await _send_answer(self._holdfast, approval, _DENIAL):
             advice = "" if tool == NEVER_BY_FLAG else f" Allow it with --yes-to {tool}."
             self._screen.remark(f"{UNATTENDED_NOTE}{advice}")
 
 
 async def allow_by_flag(holdfast: "Holdfast", approval: Approval) -> None:
     """Allow a question by flag."""
-    await _give(holdfast, approval, ApprovalAnswer(state=ApprovalState.ALLOWED, by=BY_FLAG))
+    await _send_answer(holdfast, approval, ApprovalAnswer(state=ApprovalState.ALLOWED, by=BY_FLAG))
 
 
-async def _give(holdfast: "Holdfast", approval: Approval, answer: ApprovalAnswer) -> bool:
+async def _send_answer(holdfast: "Holdfast", approval: Approval, answer: ApprovalAnswer) -> bool:
     """Send an answer; return False if another client answered first."""
     session_id, digest = approval.session_id, approval.question.digest
     try:

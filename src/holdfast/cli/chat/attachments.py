@@ -55,7 +55,7 @@ class FileSources:
         self._config = config
         self._is_remote = is_remote
 
-    def named(
+    def read_named(
         self, text: str, session: "Session", *, is_strict: bool = False
     ) -> list[AttachedFile]:
         """Return the files that a message names, under the rules of the session's file tools.
@@ -68,7 +68,7 @@ class FileSources:
         names = dict.fromkeys(_names(text, folder, is_strict=is_strict))
         return self._read(names, _workspace(folder, (grant, ceiling)))
 
-    def given(self, paths: Iterable[Path]) -> list[AttachedFile]:
+    def read_given(self, paths: Iterable[Path]) -> list[AttachedFile]:
         """Return files that the user names in an option; only protected files are refused."""
         names = dict.fromkeys(str(path) for path in paths)
         return self._read(names, _workspace(os.getcwd(), (Grant(fs=FsTier.FULL),)))

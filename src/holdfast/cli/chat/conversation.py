@@ -55,11 +55,11 @@ class SignalHandler:
     def __enter__(self) -> Self:
         self._main = asyncio.current_task()
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, self._interrupted)
-        loop.add_signal_handler(signal.SIGTERM, self._terminated)
+        loop.add_signal_handler(signal.SIGINT, self._on_interrupt)
+        loop.add_signal_handler(signal.SIGTERM, self._on_terminate)
         # A command started with SIGHUP ignored (nohup) must continue after a hangup.
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-            loop.add_signal_handler(signal.SIGHUP, self._terminated)
+            loop.add_signal_handler(signal.SIGHUP, self._on_terminate)
         return self
 
     def __exit__(
@@ -85,7 +85,7 @@ class SignalHandler:
         finally:
             self._stop = None
 
-    def _interrupted(self) -> None:
+    def _on_interrupt(self) -> None:
         # A key pressed at the prompt refers to the answer on the screen.
         may_stop = self._is_own or self.has_prompt
         if self._stop is not None and may_stop and not self._stop.is_set():
@@ -94,7 +94,7 @@ class SignalHandler:
             # A key meant for the answer may arrive when the turn has just ended (race).
             self.leave()
 
-    def _terminated(self) -> None:
+    def _on_terminate(self) -> None:
         self.is_leaving = True
         if self._stop is not None and self._is_own:
             self._stop.set()
@@ -151,16 +151,16 @@ class ChatConversation:
         self.is_over = False
         self.is_left = False
         # Another process ran its turn when this conversation started.
-        self.is_theirs = session.status is Status.RUNNING
+        self.runs_elsewhere = session.status is Status.RUNNING
         self.last: TurnEnded | None = None
         # Set while no turn is open or queued, according to the events so far.
-        self.is_calm = asyncio.Event()
+        self.idle = asyncio.Event()
         self.keyboard = (
             asking.keyboard if isinstance(asking, InteractiveApprovals) else KeyboardLock()
         )
-        self._asking = asking
+        self._approvals = asking
         self._own_turns: set[int] = set()
-        self._know(session)
+        self._update_from(session)
 
     def has_finished(self) -> bool:
         """Return whether nothing more can or should be sent."""
@@ -172,7 +172,7 @@ class ChatConversation:
         self.cursor = session.last_event
         self.known = None
         self._own_turns.clear()
-        self._know(session)
+        self._update_from(session)
 
     async def session(self) -> Session:
         """Return the session as it is now."""
@@ -181,8 +181,8 @@ class ChatConversation:
     async def say(self, content: str | tuple[Part, ...]) -> None:
         """Send a message, and show events until its turn has settled."""
         message = await self.put(content)
-        self.screen.waiting()
-        await self.settle(message.turn, own=True)
+        self.screen.show_waiting()
+        await self.follow_turn(message.turn, own=True)
 
     async def with_files(
         self, text: str, files: "Sequence[AttachedFile]", session: Session
@@ -218,7 +218,7 @@ class ChatConversation:
             self.session_id, content, id=id or _new_id(), on_busy=on_busy
         )
         self._own_turns.add(message.turn)
-        self._open(message.turn)
+        self._note_open_turn(message.turn)
         return message
 
     async def turns_left(self) -> int | None:
@@ -242,7 +242,7 @@ class ChatConversation:
         changes = {"title": title_of(text)}
         await self.holdfast.sessions.update(self.holdfast.owner, self.session_id, changes)
 
-    async def settle(self, turn: int, *, own: bool = False) -> None:
+    async def follow_turn(self, turn: int, *, own: bool = False) -> None:
         """Show events until a turn has settled or the session is closed.
 
         `own` is a turn started by a message of this conversation.
@@ -255,7 +255,7 @@ class ChatConversation:
                     # Otherwise the task group would wait for a Ctrl-C that may never come.
                     stopping.cancel()
         except ExceptionGroup as group:
-            self._left_or_raise(group)
+            self._leave_or_raise(group)
 
     async def watch(self) -> None:
         """Show all events and ask pending questions until the session is closed."""
@@ -263,7 +263,7 @@ class ChatConversation:
             async with asyncio.TaskGroup() as tasks:
                 await self._follow(None, tasks, own=False)
         except ExceptionGroup as group:
-            self._left_or_raise(group)
+            self._leave_or_raise(group)
 
     async def interrupt(self) -> bool:
         """Stop the running turn; return whether there was one."""
@@ -275,7 +275,7 @@ class ChatConversation:
         done = await self.holdfast.sessions.interrupt(owner, id_, turn=session.settled + 1)
         return done.turn is not None
 
-    async def until_begun(self, turn: int) -> None:
+    async def wait_for_start(self, turn: int) -> None:
         """Return when a turn runs or has ended: an earlier message would become part of it."""
         session = await self.session()
         async with aclosing(self.holdfast.follow(session.id, after=session.last_event)) as items:
@@ -291,7 +291,7 @@ class ChatConversation:
         for item in page.items:
             await self._show(item)
 
-    def _left_or_raise(self, group: ExceptionGroup[Exception]) -> None:
+    def _leave_or_raise(self, group: ExceptionGroup[Exception]) -> None:
         # Only one of the tasks fails, and its error is raised unchanged.
         error = group.exceptions[0]
         # The question stays in the store and is asked again when the session is resumed.
@@ -299,17 +299,17 @@ class ChatConversation:
         if not self.is_left:
             raise error from None
 
-    def _know(self, session: Session) -> None:
+    def _update_from(self, session: Session) -> None:
         self._turn, self._settled = session.turn, session.settled
-        self._open(0)
+        self._note_open_turn(0)
 
-    def _open(self, turn: int) -> None:
+    def _note_open_turn(self, turn: int) -> None:
         """Record a turn that is open or queued."""
         self._turn = max(self._turn, turn)
         if self._turn > self._settled:
-            self.is_calm.clear()
+            self.idle.clear()
         else:
-            self.is_calm.set()
+            self.idle.set()
 
     async def _follow(self, turn: int | None, tasks: asyncio.TaskGroup, *, own: bool) -> None:
         """Show events until a turn has settled; without one, until the session is closed."""
@@ -319,7 +319,7 @@ class ChatConversation:
             known = (await self.session()).last_event
         # In a session that was opened here, every question comes as an event.
         if 0 < known <= self.cursor:
-            await self._ask_what_waits(turn, tasks, own=own)
+            await self._ask_pending(turn, tasks, own=own)
         async with aclosing(self.holdfast.follow(self.session_id, after=self.cursor)) as items:
             async for item in items:
                 is_behind = self.cursor < known
@@ -327,20 +327,22 @@ class ChatConversation:
                 if self.is_over or await self._has_settled(item, turn):
                     return
                 if self.cursor >= known and (is_behind or _is_question(item)):
-                    await self._ask_what_waits(turn, tasks, own=own)
+                    await self._ask_pending(turn, tasks, own=own)
 
-    async def _ask_what_waits(
-        self, turn: int | None, tasks: asyncio.TaskGroup, *, own: bool
-    ) -> None:
+    async def _ask_pending(self, turn: int | None, tasks: asyncio.TaskGroup, *, own: bool) -> None:
         """Ask pending questions; they may be older than this conversation."""
-        waiting = await self._asking.waiting(self.session_id) if self._asking is not None else []
-        if self._asking is None or not waiting:
+        waiting = (
+            await self._approvals.list_pending(self.session_id)
+            if self._approvals is not None
+            else []
+        )
+        if self._approvals is None or not waiting:
             return
         # While our turn is queued, the questions belong to the turn before it.
         now = (await self.session()).settled + 1
         is_ours = now in self._own_turns if turn is None else own and now >= turn
         for approval in waiting:
-            self._asking.begin(tasks, approval, own=is_ours)
+            self._approvals.begin(tasks, approval, own=is_ours)
 
     async def _show(self, item: Event | Gap) -> None:
         number = item.to_sequence if isinstance(item, Gap) else item.sequence
@@ -358,25 +360,25 @@ class ChatConversation:
         """Record queued turns, and turns that have settled."""
         if isinstance(item, Gap):
             # The end of a turn may be inside the gap.
-            self._know(await self.session())
+            self._update_from(await self.session())
             return
         match item.payload:
             case MessageAppended(role=Role.USER):
-                self._open(item.turn or 0)
+                self._note_open_turn(item.turn or 0)
             case TurnEnded():
                 self._settled = max(self._settled, item.turn or 0)
-                self._open(0)
+                self._note_open_turn(0)
             case SessionClosed():
-                self.is_calm.set()
+                self.idle.set()
             case _:
                 pass
 
     async def _note(self, event: Event) -> None:
         match event.payload:
-            case ApprovalAnswered() as answered if self._asking is not None:
-                await self._asking.withdraw(answered)
-            case ToolEnded() as ended if self._asking is not None:
-                await self._asking.withdraw_call(ended.call_id)
+            case ApprovalAnswered() as answered if self._approvals is not None:
+                await self._approvals.withdraw(answered)
+            case ToolEnded() as ended if self._approvals is not None:
+                await self._approvals.withdraw_call(ended.call_id)
             case TurnEnded() as last:
                 self.last = last
                 await self._withdraw()
@@ -388,8 +390,8 @@ class ChatConversation:
 
     async def _withdraw(self) -> None:
         """Withdraw questions: they end with their turn, and would block the prompt."""
-        if self._asking is not None:
-            await self._asking.withdraw_all()
+        if self._approvals is not None:
+            await self._approvals.withdraw_all()
 
     async def _has_settled(self, item: Event | Gap, turn: int | None) -> bool:
         if turn is None:

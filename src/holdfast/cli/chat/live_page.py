@@ -329,9 +329,9 @@ class LivePage:
         region: PlainRegion | PromptRegion,
         *,
         is_colored: bool,
-        hears_users: bool = False,
+        shows_users: bool = False,
     ) -> None:
-        self.hears_users = hears_users
+        self.shows_users = shows_users
         self.region = region
         self._printer = printer
         self.is_colored = is_colored
@@ -348,7 +348,7 @@ class LivePage:
 
     def text(self, text: str) -> None:
         """Append a chunk of the answer; write the blocks that are complete."""
-        self._end_thoughts()
+        self._end_reasoning()
         is_first, self._busy = bool(self._busy), ""
         blocks = self._blocks.add(text)
         if is_first or blocks:
@@ -358,7 +358,7 @@ class LivePage:
         else:
             self._draw_soon()
 
-    def thought(self, text: str) -> None:
+    def show_reasoning(self, text: str) -> None:
         """Append a chunk of the model's reasoning; omitted without colours."""
         # Only the dim style distinguishes reasoning from the answer.
         if self.is_colored:
@@ -377,14 +377,14 @@ class LivePage:
         self._since = asyncio.get_running_loop().time()
         self._tick()
 
-    def begun(self, call_id: CallId, line: str) -> None:
+    def show_call(self, call_id: CallId, line: str) -> None:
         """Show a spinner beside the call."""
         self._end_block()
         if not self._printer.settings.quiet:
             self._calls[call_id] = line
         self.busy("")
 
-    def ended(self, call_id: CallId, line: str, *, is_well: bool) -> None:
+    def show_result(self, call_id: CallId, line: str, *, is_well: bool) -> None:
         """Replace a call's spinner with its result."""
         self._end_block()
         self._calls.pop(call_id, None)
@@ -392,19 +392,19 @@ class LivePage:
             mark = self._styled("✓", _GREEN) if is_well else self._styled("✗", _RED)
             self._write(f"{mark} {self._styled(clean(line), _DIM)}")
 
-    def change(self, lines: list[str]) -> None:
+    def show_change(self, lines: list[str]) -> None:
         """Write the diff of a call in colours."""
         self._end_block()
         if not self._printer.settings.quiet:
             rendered = (self._styled(clean(line), MARKS.get(line[:1], _DIM)) for line in lines)
             self._write("\n".join(f"  {line}" for line in rendered))
 
-    def queued(self, message: Message) -> None:
+    def show_queued(self, message: Message) -> None:
         """Show a message that waits for its turn."""
         self._queue.append(message)
         self._draw()
 
-    def said(self, turn: int) -> None:
+    def show_user(self, turn: int) -> None:
         """Write the user's message above its answer."""
         due = [each for each in self._queue if each.turn <= turn]
         self._queue = [each for each in self._queue if each.turn > turn]
@@ -412,7 +412,7 @@ class LivePage:
         for message in due:
             self._write_user(message)
 
-    def past(self, turn: TurnRows) -> None:
+    def show_past(self, turn: TurnRows) -> None:
         """Write an earlier turn as it was shown then."""
         for message in turn.messages:
             if message.role is Role.USER:
@@ -424,7 +424,7 @@ class LivePage:
                 for line in lines_of(message):
                     self._write(self._styled(clean(line), _DIM))
 
-    def settle(self) -> None:
+    def finish_output(self) -> None:
         """Write the rest of the answer, and stop the spinner."""
         self._end_block()
         self._calls.clear()
@@ -432,10 +432,10 @@ class LivePage:
         self._stop_ticking()
         self._draw()
 
-    def forget(self) -> None:
+    def drop_queued(self) -> None:
         """Discard live lines, because they belong to a session that was left."""
         self._queue.clear()
-        self.settle()
+        self.finish_output()
 
     def pause(self) -> None:
         """Write the rest of the answer, and remove the live lines."""
@@ -453,10 +453,10 @@ class LivePage:
         self._write(blank + "\n".join(self._styled(line, _BOLD) for line in shown) + "\n")
 
     def _end_block(self) -> None:
-        self._end_thoughts()
+        self._end_reasoning()
         self._write_blocks(self._blocks.finish())
 
-    def _end_thoughts(self) -> None:
+    def _end_reasoning(self) -> None:
         thoughts, self._thoughts = self._thoughts.strip("\n"), ""
         if thoughts:
             self._write("\n".join(wrap_text(thoughts, self._width, "dim italic")))
@@ -559,4 +559,4 @@ def choose_page(printer: Printer, policy: AttendancePolicy) -> ScreenPage:
     if not policy.converses and not colored:
         return PlainPage(printer)
     region: PlainRegion | PromptRegion = PromptRegion() if policy.converses else PlainRegion()
-    return LivePage(printer, region, is_colored=colored, hears_users=policy.converses)
+    return LivePage(printer, region, is_colored=colored, shows_users=policy.converses)

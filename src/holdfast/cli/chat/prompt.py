@@ -168,7 +168,7 @@ def _is_choosing_file(buffer: Any) -> bool:
     return is_chosen and not buffer.text.startswith("/")
 
 
-MARK: Final = "> "
+PROMPT_SIGN: Final = "> "
 
 
 class InterruptPressedError(Exception):
@@ -212,17 +212,17 @@ class MessagePrompt:
             completer=completer, history=history, complete_while_typing=False
         )
         if around is not None:
-            self._dress(around)
-        self._begun: Document | str = ""
+            self._configure(around)
+        self._initial: Document | str = ""
 
-    def _dress(self, around: PromptSettings) -> None:
+    def _configure(self, around: PromptSettings) -> None:
         from prompt_toolkit.filters import Condition
         from prompt_toolkit.output import ColorDepth
 
         session = self._session
         session.multiline = True
         session.key_bindings = chat_key_bindings(around.stop)
-        session.complete_while_typing = Condition(self._is_naming)
+        session.complete_while_typing = Condition(self._is_typing_name)
         session.reserve_space_for_menu = 5
         session.prompt_continuation = "  "
         if not around.is_colored:
@@ -232,7 +232,7 @@ class MessagePrompt:
         shorten_escape_timeout(session.app)
         around.region.belong_to(session.app)
 
-    def _is_naming(self) -> bool:
+    def _is_typing_name(self) -> bool:
         """Return whether a command or file name is being typed, which opens completion."""
         text = self._session.default_buffer.document.text_before_cursor
         return text.startswith("/") or (text.split() or [""])[-1].startswith("@")
@@ -242,10 +242,10 @@ class MessagePrompt:
 
         around = self._around
         if around is None:
-            return MARK
+            return PROMPT_SIGN
         meter = around.meter(size_of_screen().columns)
         below = f"\x1b[2m{meter}\x1b[0m" if around.is_colored else meter
-        return ANSI("\n".join([*around.region.lines, below, MARK]))
+        return ANSI("\n".join([*around.region.lines, below, PROMPT_SIGN]))
 
     async def line(self) -> str | None:
         """Return the next line; None when the person leaves with Ctrl-D.
@@ -253,18 +253,18 @@ class MessagePrompt:
         Ctrl-C raises `InterruptPressedError`. When cancelled, the text typed so far becomes the
         beginning of the next line.
         """
-        begun, self._begun = self._begun, ""
+        begun, self._initial = self._initial, ""
         try:
             return await _read_line(self._session, self._message, begun)
         except EOFError:
             return None
         except asyncio.CancelledError:
-            self._begun = self._session.default_buffer.document
+            self._initial = self._session.default_buffer.document
             raise
 
     def begin_with(self, text: str) -> None:
         """Restore a line that could not be sent, so that it can be corrected."""
-        self._begun = text
+        self._initial = text
 
 
 class AnswerPrompt:

@@ -14,7 +14,7 @@ from holdfast.cli.chat.attachments import FileSources, attachable_folder
 from holdfast.cli.chat.conversation import ChatConversation, cancel_tasks, wait_for_first
 from holdfast.cli.chat.live_page import LivePage
 from holdfast.cli.chat.prompt import (
-    MARK,
+    PROMPT_SIGN,
     AnswerPrompt,
     EndPressedError,
     InterruptPressedError,
@@ -187,14 +187,14 @@ async def print_past(
     past = await last_turns(conversation.holdfast, session, most)
     if isinstance(page, LivePage):
         for turn in past:
-            page.past(turn)
+            page.show_past(turn)
     else:
         for line in lines_of_turns(past):
             printer.line(line)
     # Flushed before the remark, because stderr would overtake it.
     sys.stdout.flush()
     if session.turn > session.settled:
-        printer.remark(_OTHER_PROCESS if conversation.is_theirs else _UNFINISHED_TURN)
+        printer.remark(_OTHER_PROCESS if conversation.runs_elsewhere else _UNFINISHED_TURN)
 
 
 async def build_status_line(conversation: "ChatConversation") -> StatusLine:
@@ -206,14 +206,14 @@ async def build_status_line(conversation: "ChatConversation") -> StatusLine:
     return meter
 
 
-def print_farewell(printer: "Printer", conversation: "ChatConversation") -> None:
+def print_end(printer: "Printer", conversation: "ChatConversation") -> None:
     """Print that the session is saved, and how to resume it."""
     if conversation.is_over:
         printer.remark(f"Session {conversation.session_id} is closed and saved.")
         return
     if conversation.is_left:
         printer.remark("The approval request is pending; `holdfast approvals list` shows it.")
-    elif not conversation.is_calm.is_set():
+    elif not conversation.idle.is_set():
         printer.remark("A turn is still open; it continues when the session is resumed.")
     printer.remark(
         f"Session {conversation.session_id} is saved; resume it with `holdfast chat "
@@ -266,15 +266,15 @@ async def run_repl(
     conversation.signals.has_prompt = True
     talking = _Repl(printer, conversation, config)
     # From the beginning: a followed turn can be stopped while its past is printed.
-    heeding = asyncio.create_task(talking.heed_signals())
+    heeding = asyncio.create_task(talking.handle_signals())
     try:
         await greet(printer, conversation)
         if resumed is not None:
             await print_past(printer, conversation, None if whole else SHOWN_TURNS)
-        await talking.through(await build_status_line(conversation))
+        await talking.run(await build_status_line(conversation))
     finally:
         await cancel_tasks(heeding)
-    print_farewell(printer, conversation)
+    print_end(printer, conversation)
     return 0
 
 
@@ -294,9 +294,9 @@ class _Repl:
         self._presses = 0
         self._is_leaving = False
 
-    async def through(self, meter: StatusLine) -> None:
+    async def run(self, meter: StatusLine) -> None:
         """Read and handle lines until the person leaves or the session is closed."""
-        conversation, self._meter = self._conversation, meter
+        conversation, self._status_line = self._conversation, meter
         self._prompt = await self._new_prompt()
         self._watching = asyncio.create_task(conversation.watch())
         try:
@@ -319,13 +319,13 @@ class _Repl:
         completer, history = ChatCompleter(REGISTRY, folder), PromptHistory(conversation.holdfast)
         page = screen.page if isinstance(screen, TextScreen) else None
         if isinstance(screen, TextScreen):
-            screen.meter = self._meter
+            screen.meter = self._status_line
         if not isinstance(page, LivePage) or not isinstance(page.region, PromptRegion):
             return MessagePrompt(completer, history)
         self._page = page
         around = PromptSettings(
             region=page.region,
-            meter=self._meter.line,
+            meter=self._status_line.line,
             stop=self._stop,
             is_colored=page.is_colored,
         )
@@ -336,10 +336,10 @@ class _Repl:
         conversation = self._conversation
         while not conversation.has_finished():
             if self._page is None:
-                await wait_for_first(conversation.is_calm.wait(), self._watching)
+                await wait_for_first(conversation.idle.wait(), self._watching)
             async with conversation.keyboard.for_line():
                 typing = asyncio.create_task(self._prompt.line())
-                ends = [conversation.is_calm.wait()] if self._is_leaving else []
+                ends = [conversation.idle.wait()] if self._is_leaving else []
                 wanted = conversation.keyboard.is_wanted.wait()
                 try:
                     await wait_for_first(typing, self._watching, wanted, *ends)
@@ -350,18 +350,18 @@ class _Repl:
                     await cancel_tasks(typing)
             if self._watching.done():
                 self._watching.result()
-            if self._is_leaving and conversation.is_calm.is_set():
+            if self._is_leaving and conversation.idle.is_set():
                 break
         return None
 
     async def _is_last(self, line: str | None) -> bool:
         """Handle a line, and return whether to leave the chat."""
         if line is None:
-            return self._leaves()
+            return self._may_leave()
         self._presses, self._is_leaving, self._is_in_vain = 0, False, False
         try:
             if line.startswith("/") and not line.startswith("//"):
-                return await self._obeys(line) and self._leaves()
+                return await self._run_slash_command(line) and self._may_leave()
             if line.strip():
                 await self._send(line)
         except HoldfastError as error:
@@ -370,19 +370,19 @@ class _Repl:
             self._conversation.is_over = error.code is Code.SESSION_CLOSED
         return False
 
-    async def _obeys(self, line: str) -> bool:
+    async def _run_slash_command(self, line: str) -> bool:
         conversation = self._conversation
         if self._page is not None:
-            self._printer.line(f"{MARK}{line}", style=_BOLD)
+            self._printer.line(f"{PROMPT_SIGN}{line}", style=_BOLD)
         before = conversation.session_id
         is_left = await run_slash_command(SlashContext(self._printer, conversation), line)
         self._printer.flush()
         if conversation.session_id != before:
             await cancel_tasks(self._watching)
             if self._page is not None:
-                self._page.forget()
+                self._page.drop_queued()
             self._watching = asyncio.create_task(conversation.watch())
-        await self._meter.recall(conversation.holdfast, await conversation.session())
+        await self._status_line.recall(conversation.holdfast, await conversation.session())
         return is_left
 
     async def _send(self, line: str) -> None:
@@ -395,7 +395,7 @@ class _Repl:
         session, text = await conversation.session(), line.removeprefix("/")
         try:
             sources = FileSources(self._config, is_remote=self._is_remote)
-            files = await asyncio.to_thread(sources.named, text, session)
+            files = await asyncio.to_thread(sources.read_named, text, session)
             await conversation.put(await conversation.with_files(text, files, session))
             if left:
                 conversation.screen.remark(_FEW_TURNS.format(left - 1))
@@ -424,14 +424,14 @@ class _Repl:
                 self._printer.remark(f"This session may now have {raised} turns.")
                 return True
             case "f" | "fork":
-                await self._obeys("/fork")
+                await self._run_slash_command("/fork")
                 return True
             case _:
                 return False
 
-    def _leaves(self) -> bool:
+    def _may_leave(self) -> bool:
         """Return whether to leave now; a running turn is waited for once."""
-        if self._conversation.is_over or self._conversation.is_calm.is_set() or self._is_leaving:
+        if self._conversation.is_over or self._conversation.idle.is_set() or self._is_leaving:
             return True
         self._is_leaving = True
         self._conversation.screen.remark(_LEAVING)
@@ -439,7 +439,7 @@ class _Repl:
 
     def _is_last_press(self) -> bool:
         self._presses += 1
-        if self._presses == 2 or not self._conversation.is_calm.is_set():
+        if self._presses == 2 or not self._conversation.idle.is_set():
             return True
         self._conversation.screen.remark("Press Ctrl-C again, or Ctrl-D, to leave.")
         return False
@@ -447,7 +447,7 @@ class _Repl:
     def _stop(self) -> bool:
         """Stop the running turn; return whether there is one that can be stopped."""
         is_under_way = self._stopping is not None and not self._stopping.done()
-        if self._conversation.is_calm.is_set() or is_under_way or self._is_in_vain:
+        if self._conversation.idle.is_set() or is_under_way or self._is_in_vain:
             return False
         self._stopping = asyncio.create_task(self._interrupt())
         return True
@@ -458,17 +458,17 @@ class _Repl:
             self._is_in_vain = not await self._conversation.interrupt()
         except HoldfastError as error:
             screen.remark(f"holdfast: {error.message}")
-        if self._is_in_vain and not self._conversation.is_calm.is_set():
+        if self._is_in_vain and not self._conversation.idle.is_set():
             screen.remark(_NOT_STARTED)
 
-    async def heed_signals(self) -> None:
+    async def handle_signals(self) -> None:
         """Stop the turn on a signal; a signal to leave takes effect after that."""
         signals = self._conversation.signals
         while True:
             with signals.turn(own=True) as stop:
                 await stop.wait()
             was_in_vain = self._is_in_vain
-            if not self._conversation.is_calm.is_set():
+            if not self._conversation.idle.is_set():
                 await self._interrupt()
                 if was_in_vain and self._is_in_vain:
                     signals.leave()

@@ -87,12 +87,12 @@ class ScreenPage(Protocol):
     """Where a screen writes its output."""
 
     # Whether it also shows user messages and queued messages.
-    hears_users: bool
+    shows_users: bool
 
     def text(self, text: str) -> None:
         """Show a chunk of the answer."""
 
-    def thought(self, text: str) -> None:
+    def show_reasoning(self, text: str) -> None:
         """Show a chunk of the model's reasoning."""
 
     def aside(self, text: str, *, is_loud: bool = False) -> None:
@@ -101,22 +101,22 @@ class ScreenPage(Protocol):
     def busy(self, what: str) -> None:
         """Show what is being waited for, until something else is shown."""
 
-    def begun(self, call_id: CallId, line: str) -> None:
+    def show_call(self, call_id: CallId, line: str) -> None:
         """Show that a call is running."""
 
-    def ended(self, call_id: CallId, line: str, *, is_well: bool) -> None:
+    def show_result(self, call_id: CallId, line: str, *, is_well: bool) -> None:
         """Show the result of a call."""
 
-    def change(self, lines: list[str]) -> None:
+    def show_change(self, lines: list[str]) -> None:
         """Show the change of a call that needed no approval."""
 
-    def queued(self, message: Message) -> None:
+    def show_queued(self, message: Message) -> None:
         """Show a message that waits for its turn."""
 
-    def said(self, turn: int) -> None:
+    def show_user(self, turn: int) -> None:
         """Show the user's message when its turn starts."""
 
-    def settle(self) -> None:
+    def finish_output(self) -> None:
         """Finish open output, because nothing more comes for a while."""
 
     def pause(self) -> None:
@@ -126,7 +126,7 @@ class ScreenPage(Protocol):
 class PlainPage:
     """Writes each chunk once, in order."""
 
-    hears_users = False
+    shows_users = False
 
     def __init__(self, printer: Printer) -> None:
         self._printer = printer
@@ -140,7 +140,7 @@ class PlainPage:
         if shown:
             self._is_open_line = not shown.endswith("\n")
 
-    def thought(self, text: str) -> None:
+    def show_reasoning(self, text: str) -> None:
         """Omit reasoning, because it could not be distinguished from the answer."""
 
     def aside(self, text: str, *, is_loud: bool = False) -> None:
@@ -154,24 +154,24 @@ class PlainPage:
     def busy(self, what: str) -> None:
         """Do nothing: a spinner could not be removed again."""
 
-    def begun(self, call_id: CallId, line: str) -> None:
+    def show_call(self, call_id: CallId, line: str) -> None:
         """Write that a call is running."""
         self.aside(f"{line} …")
 
-    def ended(self, call_id: CallId, line: str, *, is_well: bool) -> None:
+    def show_result(self, call_id: CallId, line: str, *, is_well: bool) -> None:
         """Write the result of a call."""
         self.aside(line)
 
-    def change(self, lines: list[str]) -> None:
+    def show_change(self, lines: list[str]) -> None:
         """Omit the change: in a pipe the files themselves show it."""
 
-    def queued(self, message: Message) -> None:
+    def show_queued(self, message: Message) -> None:
         """Do nothing: the sender knows the message."""
 
-    def said(self, turn: int) -> None:
+    def show_user(self, turn: int) -> None:
         """Do nothing: the sender knows the message."""
 
-    def settle(self) -> None:
+    def finish_output(self) -> None:
         """End the line."""
         self.pause()
 
@@ -213,7 +213,7 @@ class ToolView:
                 line = self._lines.pop(event.call_id, event.name)
                 rendered = outcome(event.name, event.status, event.result, event.failure)
                 is_well = event.status is ResultStatus.OK
-                self._page.ended(
+                self._page.show_result(
                     event.call_id, f"{line}: {rendered}{self._advice(event)}", is_well=is_well
                 )
             case ApprovalRequested():
@@ -233,8 +233,8 @@ class ToolView:
         line = call_line(event.name, event.arguments)
         self._lines[event.call_id] = line
         if event.call_id not in self._seen and (lines := change_lines(event.name, event.arguments)):
-            self._page.change([line, *lines])
-        self._page.begun(event.call_id, line)
+            self._page.show_change([line, *lines])
+        self._page.show_call(event.call_id, line)
 
     def _advice(self, ended: ToolEnded) -> str:
         """Return how to allow a call when no person can be asked."""
@@ -253,7 +253,7 @@ class ChatScreen(Protocol):
     async def show(self, item: Event | Gap) -> None:
         """Show an event."""
 
-    def waiting(self) -> None:
+    def show_waiting(self) -> None:
         """Show that a message is stored and its answer has not begun."""
 
     def remark(self, text: str) -> None:
@@ -280,7 +280,7 @@ class JsonScreen:
         """Print the line of an event."""
         self._printer.document(await self._lines.line(item))
 
-    def waiting(self) -> None:
+    def show_waiting(self) -> None:
         """Do nothing: the message has an event of its own."""
 
     def remark(self, text: str) -> None:
@@ -319,14 +319,14 @@ class TextScreen:
             return
         match item.payload:
             case TurnStarted():
-                self.page.said(item.turn or 0)
-                self.waiting()
+                self.page.show_user(item.turn or 0)
+                self.show_waiting()
             case StepStarted():
                 self._begin()
             case StepDelta():
                 self._delta(item.payload)
-            case MessageAppended(role=Role.USER) as row if self.page.hears_users:
-                self.page.queued(await self._message(item, row))
+            case MessageAppended(role=Role.USER) as row if self.page.shows_users:
+                self.page.show_queued(await self._message(item, row))
             case MessageAppended(role=Role.ASSISTANT | Role.TOOL_CALL | Role.SYSTEM) as row:
                 await self._row(item, row)
             case StepFailed() as failed:
@@ -335,7 +335,7 @@ class TextScreen:
                 self._working.show(work)
             case TurnEnded() as ended:
                 self._end(ended)
-                self._tell_cost(ended)
+                self._show_cost(ended)
             case (
                 CallSettled()
                 | SessionCompacted()
@@ -346,7 +346,7 @@ class TextScreen:
             case _:
                 pass
 
-    def waiting(self) -> None:
+    def show_waiting(self) -> None:
         """Show that the message is stored and the answer is pending."""
         self.page.busy("saved, waiting …")
 
@@ -365,11 +365,11 @@ class TextScreen:
         if self._failure is not None:
             self.remark(f"{_ADVICE.sub('', self._failure)} Retrying.")
             self._failure = None
-        self.waiting()
+        self.show_waiting()
 
     def _delta(self, delta: StepDelta) -> None:
         if delta.channel is Channel.REASONING:
-            self.page.thought(delta.text)
+            self.page.show_reasoning(delta.text)
             return
         # Text at a wrong offset could not be removed once it is shown.
         if delta.offset != self._shown:
@@ -405,7 +405,7 @@ class TextScreen:
             self._shown += len(rest)
             self.page.text(rest)
 
-    def _tell_cost(self, ended: TurnEnded) -> None:
+    def _show_cost(self, ended: TurnEnded) -> None:
         """Show the cost of a turn to a person; programs read it from the events."""
         if self._policy.asks and (ended.usage != Usage() or ended.microcents):
             tokens = f"{ended.usage.input} tokens in, {ended.usage.output} out"
@@ -413,7 +413,7 @@ class TextScreen:
             self.remark(f"{tokens}, {cost}")
 
     def _end(self, ended: TurnEnded) -> None:
-        self.page.settle()
+        self.page.finish_output()
         # The turn reports its own failure; that of a step was only one attempt.
         self._failure = None
         if ended.stop_reason is StopReason.ABORTED:

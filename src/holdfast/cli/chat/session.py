@@ -103,7 +103,7 @@ async def open_conversation(
         if not policy.is_attended:
             await _require_answered(holdfast, session, policy)
         conversation = await _follow_from_now(printer, holdfast, session, signals, policy)
-        context = await _moved_context(options.cwd, is_remote=policy.is_remote)
+        context = await _new_context(options.cwd, is_remote=policy.is_remote)
         resumed = await holdfast.sessions.resume(holdfast.owner, session.id, context=context)
         if policy.asks and options.prompt is not None:
             _require_turns(resumed)
@@ -124,7 +124,7 @@ async def open_conversation(
     return conversation
 
 
-async def _moved_context(chosen: Path | None, *, is_remote: bool) -> SessionContext | None:
+async def _new_context(chosen: Path | None, *, is_remote: bool) -> SessionContext | None:
     """Return the new workspace of a resumed session; None if it is unchanged."""
     if is_remote:
         return None if chosen is None else SessionContext(working_dir=str(absolute_path(chosen)))
@@ -195,7 +195,7 @@ async def _follow_from_now(
     """Return a conversation whose cursor is at the session's last event."""
     if not printer.is_json:
         return build_conversation(printer, holdfast, session, signals, policy)
-    lines = await EventLines.behind(holdfast, session, session.last_event)
+    lines = await EventLines.from_sequence(holdfast, session, session.last_event)
     screen = JsonScreen(printer, lines)
     answering = AutomaticApprovals(holdfast, screen, policy)
     return ChatConversation(holdfast, session, screen, signals, answering)
@@ -448,7 +448,7 @@ async def retry_call(
             again = await _find_retry(holdfast, call)
             # If it was already run again, that result is shown.
             if session.settled < again.turn:
-                await conversation.settle(again.turn, own=True)
+                await conversation.follow_turn(again.turn, own=True)
     except asyncio.CancelledError:
         # Cancelled by other code than our signal handler: must not be swallowed.
         if not signals.is_leaving:

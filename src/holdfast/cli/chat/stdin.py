@@ -157,7 +157,7 @@ async def send_each(conversation: "ChatConversation", lines: AsyncIterator[str])
         try:
             # Following ends by itself if the session is closed: then nothing can be sent.
             await wait_for_first(message, watching, stopping)
-            await wait_for_first(conversation.is_calm.wait(), watching)
+            await wait_for_first(conversation.idle.wait(), watching)
             for task in (watching, message):
                 if task.done():
                     task.result()

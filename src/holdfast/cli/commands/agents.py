@@ -164,11 +164,11 @@ class AgentProgramOptions:
         elif self.command is not None:
             made = {"runtime": AcpRuntime(command=self.command), "grant": None}
         else:
-            self._require_nothing()
+            self._require_no_option()
             return {}
-        return {**made, "runtime": self._changed(made["runtime"])}
+        return {**made, "runtime": self._apply(made["runtime"])}
 
-    def _changed(self, runtime: AcpRuntime) -> AcpRuntime:
+    def _apply(self, runtime: AcpRuntime) -> AcpRuntime:
         """Return the runtime with the given options; a new command also replaces the arguments."""
         options = dict(runtime.options)
         if self.env:
@@ -189,7 +189,7 @@ class AgentProgramOptions:
             options=options,
         )
 
-    def _require_nothing(self) -> None:
+    def _require_no_option(self) -> None:
         said = {
             "--arg": self.arg,
             "--env": self.env,

@@ -87,7 +87,7 @@ async def _converse(
     policy = dataclasses.replace(policy, converses=is_typed and policy.asks)
     incoming = None
     if not policy.converses:
-        incoming = await _incoming(printer, chat_options, said)
+        incoming = await _read_messages(printer, chat_options, said)
     flags = {"chat.fs_scope": chat_options.fs_scope}
     # The configuration's own rule is used, because its error names the key to edit; a server
     # decides about its own folders.
@@ -131,10 +131,10 @@ async def _with_files(
 
     session = await conversation.session()
     try:
-        files = await asyncio.to_thread(sources.given, options.attach or ())
+        files = await asyncio.to_thread(sources.read_given, options.attach or ())
         # What stands on stdin is sent as it is: `@` may have another meaning there.
         if options.prompt != "-":
-            files += await asyncio.to_thread(sources.named, said, session, is_strict=True)
+            files += await asyncio.to_thread(sources.read_named, said, session, is_strict=True)
         return single_message(await conversation.with_files(said, files, session))
     except HoldfastError:
         await _delete_unused(conversation, is_new=options.resume is None)
@@ -149,7 +149,7 @@ async def _delete_unused(conversation: "ChatConversation", *, is_new: bool) -> N
         await holdfast.sessions.delete(holdfast.owner, session.id)
 
 
-async def _incoming(
+async def _read_messages(
     printer: Printer, chat_options: ChatOptions, said: str | None
 ) -> "AsyncIterator[Content]":
     """Return the messages to send; refuse a new session without any."""
@@ -167,7 +167,7 @@ async def _send_all(
 ) -> int:
     """Send one message, or each line of stdin; return the exit code of the last turn."""
     # With a message at hand and no open turn, the stream of its turn shows all that came before.
-    if not has_message or not conversation.is_calm.is_set():
+    if not has_message or not conversation.idle.is_set():
         await _show_open_turn(conversation, incoming)
     if not conversation.has_finished():
         async for text in incoming:
@@ -214,13 +214,13 @@ async def _send_during_turn(
     """
     saying = asyncio.create_task(_queue_next(conversation, turn, incoming))
     try:
-        await conversation.settle(turn)
+        await conversation.follow_turn(turn)
         message = None if conversation.has_finished() else await saying
     finally:
         saying.cancel()
         await asyncio.wait([saying])
     if message is not None and message.turn > turn:
-        await conversation.settle(message.turn, own=True)
+        await conversation.follow_turn(message.turn, own=True)
 
 
 async def _queue_next(
@@ -229,9 +229,9 @@ async def _queue_next(
     text = await anext(incoming, None)
     if text is None:
         return None
-    await conversation.until_begun(turn)
+    await conversation.wait_for_start(turn)
     message = await conversation.put(text)
-    if conversation.is_theirs:
+    if conversation.runs_elsewhere:
         conversation.screen.remark(
             "Another process is running a turn of this session; your message is saved "
             "and runs next."

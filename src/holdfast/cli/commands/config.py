@@ -27,7 +27,7 @@ def show(printer: Printer) -> None:
     forms = [
         {
             "name": name,
-            "value": _displayed(name, setting_value(config, name)),
+            "value": _redact(name, setting_value(config, name)),
             "origin": origins[name],
             "key": key,
             "environment": variable,
@@ -49,7 +49,7 @@ def show(printer: Printer) -> None:
     printer.table(("SETTING", "VALUE", "FROM", "SET BY"), rows)
 
 
-def _displayed(name: str, value: Any) -> Any:
+def _redact(name: str, value: Any) -> Any:
     """Return a value without secrets."""
     is_address = name == "database_url" and value is not None
     return shown_url(value) if is_address else _plain(value)

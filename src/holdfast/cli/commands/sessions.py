@@ -137,7 +137,7 @@ async def show_messages(
         limit = MESSAGES_MOST if limit is None else limit
         page = await holdfast.messages.list(owner, session, after=after, limit=limit)
         if printer.is_json:
-            cut = await _interrupted(holdfast, session, page)
+            cut = await _find_interrupted(holdfast, session, page)
             forms = message_forms(page.items, session, cut)
             printer.document(MessageList(data=forms, next_cursor=page.next_cursor))
             return
@@ -152,7 +152,7 @@ async def show_messages(
         printer.remark(f"No messages; send the first with `holdfast chat --resume {session}`.")
 
 
-async def _interrupted(
+async def _find_interrupted(
     holdfast: Holdfast, session_id: SessionId, page: Page[Message]
 ) -> frozenset[MessageId]:
     """Return which messages of a page were cut off; reads on until the last turn's end is known."""
@@ -190,7 +190,7 @@ async def show_events(
         if not follow:
             page = await holdfast.events.list(owner, session.id, after=after, limit=limit)
             # Events before the cursor are read too, because some lines repeat their data.
-            lines = await EventLines.behind(holdfast, session, after)
+            lines = await EventLines.from_sequence(holdfast, session, after)
             forms = [await lines.line(item) for item in page.items]
             rows = [_event_row(form) for form in forms]
             printer.listing(forms, page.next_cursor, ("NUMBER", "TIME", "TYPE", "DATA"), rows)
@@ -199,7 +199,7 @@ async def show_events(
                     f"There is no event after {after}; use --follow to wait for the next."
                 )
             return
-        lines = await EventLines.behind(holdfast, session, after)
+        lines = await EventLines.from_sequence(holdfast, session, after)
         async with aclosing(holdfast.follow(session.id, after=after)) as items:
             async for item in items:
                 form = await lines.line(item)

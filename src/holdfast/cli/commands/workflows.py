@@ -48,7 +48,7 @@ from holdfast.parsing.workflow_files import (
 )
 from holdfast.parsing.yaml import WRITTEN_LARGEST
 from holdfast.wiring import ceiling_of
-from holdfast.workflows.checks import check, has_tool, unresolved
+from holdfast.workflows.checks import check, find_unresolved, has_tool
 from holdfast.workflows.model import (
     CONTEXT,
     INPUTS,
@@ -156,7 +156,7 @@ class RunOptions:
 
 @command(group, "run")
 async def run(printer: Printer, options: RunOptions) -> int:
-    """Run a workflow: a line of nodes from input to output.
+    """Run a workflow: a sequence of nodes from input to output.
 
     The turns of its agents run in ordinary sessions, which are saved and can be resumed. A workflow
     that cannot be run is refused before the first turn. The exit code is that of the last turn.
@@ -203,7 +203,7 @@ async def _known_agents(
 ) -> dict[str, dict[str, Any]]:
     """Return the agents that a workflow names but does not define, by name."""
     known = {ref: capabilities(each) for ref, each in referenced_agents(workflow, file).items()}
-    missing = [ref for ref in unresolved(workflow) if ref not in known]
+    missing = [ref for ref in find_unresolved(workflow) if ref not in known]
     # The store is opened only if needed: checking a file should have no side effects.
     if not missing:
         return known
@@ -228,12 +228,12 @@ READ_BACK: Final = 50
 async def run_workflow(printer: Printer, workflow: Workflow, run_options: RunOptions) -> int:
     """Run a workflow and return the exit code of its last turn."""
     # Everything is validated first, so that a workflow is not left half run.
-    runs = agent_runs(workflow)
-    inputs = read_inputs(workflow, _given_inputs(run_options.input or ()))
+    templates = agent_runs(workflow)
+    inputs = read_inputs(workflow, _parse_inputs(run_options.input or ()))
     context = context_values(workflow, inputs)
     values = {(INPUTS, name): text for name, text in inputs.items()}
     values |= {(CONTEXT, key): text for key, text in context.items()}
-    line = tuple(each.with_values(values) for each in runs)
+    runs = tuple(each.with_values(values) for each in templates)
     brought = referenced_agents(workflow, run_options.file)
     folder = resolve_folder(printer, run_options.cwd)
     signals = SignalHandler()
@@ -242,15 +242,15 @@ async def run_workflow(printer: Printer, workflow: Workflow, run_options: RunOpt
         with signals:
             async with connect(printer, "own", policy=policy) as holdfast:
                 home = printer.settings.load().home
-                agents = await _agents(holdfast, line, brought, folder=folder, home=home)
+                agents = await _agents(holdfast, runs, brought, folder=folder, home=home)
                 plan = RunPlan(workflow, context, ceiling=_ceiling(printer))
                 model, near = run_options.model, _folder_of(run_options.file)
                 parts = [
-                    (await _prepared(holdfast, each, agent, plan, model=model, near=near), agent)
-                    for each, agent in zip(line, agents, strict=True)
+                    (await _prepare(holdfast, each, agent, plan, model=model, near=near), agent)
+                    for each, agent in zip(runs, agents, strict=True)
                 ]
-                run = _WorkflowRun(printer, holdfast, signals, policy, run_options)
-                return await run.play(parts, plan, values)
+                workflow_run = _WorkflowRun(printer, holdfast, signals, policy, run_options)
+                return await workflow_run.run(parts, plan, values)
     except asyncio.CancelledError:
         # Cancelled by other code than our signal handler: must not be swallowed.
         if not signals.is_leaving:
@@ -280,7 +280,7 @@ class RunPlan:
             self.budget = replace(self.budget, microcents=left)
 
 
-def _given_inputs(words: Sequence[str]) -> dict[str, str]:
+def _parse_inputs(words: Sequence[str]) -> dict[str, str]:
     given: dict[str, str] = {}
     for word in words:
         name, sign, value = word.partition("=")
@@ -311,19 +311,19 @@ class _WorkflowRun:
         self._policy = policy
         self._run_options = run_options
 
-    async def play(
+    async def run(
         self,
-        line: list[tuple[AgentRun, Agent]],
+        runs: list[tuple[AgentRun, Agent]],
         plan: RunPlan,
         values: dict[Reference, str],
     ) -> int:
         """Run the agent runs in order; a turn without an answer ends the workflow."""
         answer = ""
-        for stretch, agent in line:
-            conversation = await self._opened(stretch, agent, plan)
+        for run, agent in runs:
+            conversation = await self._open(run, agent, plan)
             opened = await conversation.session()
-            for number, step in enumerate(stretch.steps):
-                await self._choose_model(conversation, stretch, number)
+            for number, step in enumerate(run.steps):
+                await self._choose_model(conversation, run, number)
                 # A prompt that names an earlier answer says itself where it goes.
                 is_first = number == 0 and not step.uses_outputs
                 said = [answer if is_first else "", fill(step.prompt, values)]
@@ -331,23 +331,23 @@ class _WorkflowRun:
                 await conversation.say("\n\n".join(filter(None, said)))
                 found = await _answer(conversation)
                 if found is None or conversation.has_finished():
-                    return self._stopped(conversation, step.node)
+                    return self._report_stop(conversation, step.node)
                 values[OUTPUTS, step.node] = answer = found
-            plan.spend(await self._spent(conversation, opened))
+            plan.spend(await self._cost(conversation, opened))
         return 0
 
-    async def _opened(self, stretch: AgentRun, agent: Agent, plan: RunPlan) -> ChatConversation:
+    async def _open(self, run: AgentRun, agent: Agent, plan: RunPlan) -> ChatConversation:
         run_options = self._run_options
         options = ChatOptions(
             agent=agent.id,
-            model=run_options.model or stretch.steps[0].model,
+            model=run_options.model or run.steps[0].model,
             cwd=run_options.cwd,
-            tools=None if stretch.tools is None else ",".join(stretch.tools),
+            tools=None if run.tools is None else ",".join(run.tools),
             fs_scope=plan.tier,
             # Only these, because a session's variables are short and shown in its first event.
             var=[f"{key}={text}" for key, text in plan.context.items() if _uses(agent, key)],
         )
-        request = SessionRequest(grant=plan.grant, budget=plan.budget, overrides=stretch.overrides)
+        request = SessionRequest(grant=plan.grant, budget=plan.budget, overrides=run.overrides)
         conversation = await open_conversation(
             self._printer, self._holdfast, options, self._signals, self._policy, request=request
         )
@@ -355,17 +355,17 @@ class _WorkflowRun:
         return conversation
 
     async def _choose_model(
-        self, conversation: ChatConversation, stretch: AgentRun, number: int
+        self, conversation: ChatConversation, run: AgentRun, number: int
     ) -> None:
         """Change the session's model if the node has another one than the node before it."""
-        model = stretch.steps[number].model
-        if number and model != stretch.steps[number - 1].model:
+        model = run.steps[number].model
+        if number and model != run.steps[number - 1].model:
             holdfast = self._holdfast
             await holdfast.sessions.update(
                 holdfast.owner, conversation.session_id, {"model": model}
             )
 
-    async def _spent(self, conversation: ChatConversation, opened: Session) -> int:
+    async def _cost(self, conversation: ChatConversation, opened: Session) -> int:
         """Return the cost of a session, less what its user has added to its budget."""
         holdfast = self._holdfast
         query = CostQuery(owner=holdfast.owner, session_id=opened.id)
@@ -375,7 +375,7 @@ class _WorkflowRun:
             return cost
         return cost - max(now.microcents - opened.budget.microcents, 0)
 
-    def _stopped(self, conversation: ChatConversation, node: str) -> int:
+    def _report_stop(self, conversation: ChatConversation, node: str) -> int:
         self._printer.remark(
             f"Stopped at {node}; continue with `holdfast chat --resume {conversation.session_id}`."
         )
@@ -401,7 +401,7 @@ async def _answer(conversation: ChatConversation) -> str | None:
 
 async def _agents(
     holdfast: Holdfast,
-    line: tuple[AgentRun, ...],
+    runs: tuple[AgentRun, ...],
     brought: dict[str, AgentFile],
     *,
     folder: Path | None,
@@ -409,20 +409,20 @@ async def _agents(
 ) -> list[Agent]:
     """Return the stored agent of each run: the workflow's own, else the one of that name."""
     found = []
-    for stretch in line:
-        described = brought.get(stretch.agent_ref)
+    for run in runs:
+        described = brought.get(run.agent_ref)
         if described is not None:
             agent = await store_agent(holdfast, described)
         else:
-            named = await resolve_agent(holdfast, stretch.agent_ref, folder=folder, home=home)
+            named = await resolve_agent(holdfast, run.agent_ref, folder=folder, home=home)
             agent = await holdfast.agents.get(holdfast.owner, named)
         found.append(agent)
     return found
 
 
-async def _prepared(
+async def _prepare(
     holdfast: Holdfast,
-    stretch: AgentRun,
+    run: AgentRun,
     agent: Agent,
     plan: RunPlan,
     *,
@@ -434,30 +434,30 @@ async def _prepared(
     Here, and not when the session opens, because earlier sessions would have run by then. `model`
     replaces those of the nodes; the path of a script is relative to the folder `near`.
     """
-    tools = _tools_of(stretch, agent, plan.allowed_tools)
+    tools = _tools_of(run, agent, plan.allowed_tools)
     narrow_agent(agent, tools)
-    override_agent(agent, stretch.overrides)
+    override_agent(agent, run.overrides)
     granted = agent.grant or plan.ceiling
     if granted is not None:
         narrow(granted, replace(plan.grant or granted, fs=plan.tier or granted.fs))
     steps = []
-    for step in stretch.steps:
+    for step in run.steps:
         own = step.model if model is None else None
         ref = None if own is None else await _model_ref(holdfast, agent, own, near)
         steps.append(replace(step, model=ref))
     await holdfast.models.check(*(step.model for step in steps if step.model is not None))
-    return replace(stretch, tools=tools, steps=tuple(steps))
+    return replace(run, tools=tools, steps=tuple(steps))
 
 
 def _uses(agent: Agent, key: str) -> bool:
     return f"{{{{ctx.{key}}}}}" in agent.system_prompt
 
 
-def _tools_of(stretch: AgentRun, agent: Agent, allowed: list[str] | None) -> tuple[str, ...] | None:
+def _tools_of(run: AgentRun, agent: Agent, allowed: list[str] | None) -> tuple[str, ...] | None:
     """Return the tools of a session; `None` leaves them to the agent."""
     if isinstance(agent.runtime, AcpRuntime):
         # The tools that its nodes name are those that the program has itself.
-        if allowed is None and not any(step.model for step in stretch.steps):
+        if allowed is None and not any(step.model for step in run.steps):
             return None
         raise Invalid(
             Code.WORKFLOW_NOT_RUNNABLE,
@@ -465,8 +465,8 @@ def _tools_of(stretch: AgentRun, agent: Agent, allowed: list[str] | None) -> tup
             "tools.allowedTools and the model of a node cannot change; remove these keys, or bind "
             "another agent.",
         )
-    if allowed is None or stretch.tools is not None:
-        return stretch.tools
+    if allowed is None or run.tools is not None:
+        return run.tools
     form = capabilities(agent)
     return tuple(name for name in allowed if name not in ALWAYS and has_tool(form, name))
 
