@@ -176,7 +176,7 @@ async def test_an_open_call_that_no_longer_fits_names_the_reason(home: Path) -> 
     async with open_holdfast(config=config, tools=[changed]) as hf:
         rows = await played(hf, session.id)
     assert outcomes(rows) == ["run error/invalid_arguments"]
-    assert "The tool has changed since this was asked." in str(rows)
+    assert "The tool has changed since this call was requested." in str(rows)
 
 
 async def test_a_denied_question_runs_nothing(home: Path) -> None:

@@ -277,7 +277,7 @@ async def test_a_child_that_lives_on_can_be_talked_to(launcher: Launcher, tmp_pa
         child.stdin.write(b"hello\n")
         heard = await child.stdout.readline()
         child.stdin.close()
-        code = await child.ended()
+        code = await child.wait_ended()
     finally:
         await child.close()
 
@@ -320,7 +320,7 @@ async def test_a_supervisor_that_dies_takes_the_command_along(tmp_path: Path) ->
 
     child.stop()
     child._kill()
-    code = await child.ended()
+    code = await child.wait_ended()
     await child.close()
 
     assert code == 128 + signal.SIGKILL
@@ -332,7 +332,7 @@ async def test_without_namespaces_a_command_dies_with_its_supervisor(tmp_path: P
     child = await Launcher(Means()).start(
         python(f"import time; mark = '{mark}'; time.sleep(600)", tmp_path)
     )
-    await child.started()
+    await child.wait_started()
     await until(lambda: len(marked(mark)) == 1)
 
     child._kill()
@@ -359,7 +359,7 @@ async def test_termination_signals_do_not_end_a_supervisor(
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             os.kill(child._supervisor.get_pid(), number)
         child.stdin.write(b"go on\n")
-        code = await child.ended()
+        code = await child.wait_ended()
     finally:
         await child.close()
 
@@ -389,7 +389,7 @@ async def test_a_supervisor_that_says_nothing_is_no_success(tmp_path: Path) -> N
 
     child._kill()
     with pytest.raises(ChildNotStarted) as refused:
-        await child.ended()
+        await child.wait_ended()
     await child.close()
 
     assert refused.value.stage == "supervisor"

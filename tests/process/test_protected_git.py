@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.tools import FsTier
-from holdfast.process.supervisor.git_config import entries, shown
+from holdfast.process.supervisor.git_config import entries, harmless_settings
 from tests.process.conftest import is_held, run_plainly, sh
 from tests.tools.process_fixture import Workbench
 
@@ -220,7 +220,7 @@ def test_of_a_configuration_only_what_is_harmless_is_shown() -> None:
 \tpath = ../x
 [user] name = Ada
 """
-    assert shown(content).decode().splitlines() == [
+    assert harmless_settings(content).decode().splitlines() == [
         "[core]",
         "\tbare = false",
         '[remote "origin"]',

@@ -35,8 +35,8 @@ async def asked_for(cases: Sequence[Case], *, is_open: bool) -> None:
         async def resolve(_: str, __: int, found: Sequence[str] = addresses) -> Sequence[str]:
             return found
 
-        judge = (lambda _: None) if is_open else blocked_reason
-        given = WebSettings(resolve=resolve, judge=judge, time_limit=0.5)
+        address_check = (lambda _: None) if is_open else blocked_reason
+        given = WebSettings(resolve=resolve, address_check=address_check, time_limit=0.5)
         codes[code_of(await requested(given, granting(*domains), url=url))] += 1
     print(json.dumps({"codes": codes, "connections": connections}))
 

@@ -145,7 +145,7 @@ def settings(host: Host | None = None, **changes: Any) -> WebSettings:
     async def resolve(_: str, __: int) -> Sequence[str]:
         return ("127.0.0.1",)
 
-    given: dict[str, Any] = {"resolve": resolve, "judge": lambda _: None, "tls": client_tls}
+    given: dict[str, Any] = {"resolve": resolve, "address_check": lambda _: None, "tls": client_tls}
     return WebSettings(**{**given, **changes})
 
 

@@ -234,7 +234,7 @@ async def decided(cases: Sequence[Case]) -> Counter[str]:
         async def resolve(_: str, __: int, found: Sequence[str] = addresses) -> Sequence[str]:
             return found
 
-        given = settings(resolve=resolve, judge=blocked_reason)
+        given = settings(resolve=resolve, address_check=blocked_reason)
         codes[code_of(await requested(given, granting(*domains), url=url))] += 1
     return codes
 

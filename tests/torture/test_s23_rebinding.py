@@ -172,7 +172,7 @@ def test_a_connection_home_would_be_seen(luck: random.Random) -> None:
         async with machines(luck) as trial:
             names = Names(chain([(WORLD,)], repeat(("127.0.0.1",))))
             for _ in range(2):
-                await trial.ask(names, judge=lambda _: None)
+                await trial.ask(names, address_check=lambda _: None)
             return trial.home.connections
 
     assert asyncio.run(open_door()) == 1

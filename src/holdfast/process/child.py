@@ -111,12 +111,12 @@ class SupervisedChild:
         self._supervisor: SubprocessTransport | None = None
         self._control = -1
         self._pipes: list[ReadTransport] = []
-        self._hearing: Task[None] | None = None
+        self._reading_report: Task[None] | None = None
         self._is_reported = asyncio.Event()
         self._refused: ChildNotStarted | None = None
-        self._fuse: asyncio.TimerHandle | None = None
+        self._kill_timer: asyncio.TimerHandle | None = None
 
-    async def started(self) -> None:
+    async def wait_started(self) -> None:
         """Wait until the program runs; raises `ChildNotStarted`. Not for PID namespaces."""
         await self._is_reported.wait()
         if self._refused is not None:
@@ -127,24 +127,24 @@ class SupervisedChild:
     def stop(self) -> None:
         """Ask it and all its descendants to end: SIGTERM, then SIGKILL after the grace period."""
         # A closed descriptor number may have been reused for another file.
-        if self._fuse is None and self._control >= 0:
+        if self._kill_timer is None and self._control >= 0:
             with suppress(BrokenPipeError):
                 os.write(self._control, b"T")
-            self._fuse = asyncio.get_running_loop().call_later(KILL_SECONDS, self._kill)
+            self._kill_timer = asyncio.get_running_loop().call_later(KILL_SECONDS, self._kill)
 
-    async def ended(self) -> int:
+    async def wait_ended(self) -> int:
         """Wait until no process is left and return the exit code; raises `ChildNotStarted`.
 
         Death by signal n is exit code 128 + n.
         """
-        if self._hearing is not None:
-            await asyncio.wait([self._hearing])
+        if self._reading_report is not None:
+            await asyncio.wait([self._reading_report])
         if self._refused is not None:
             raise self._refused
         status = self.exited.result()
         if status is not None:
             return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-        if self._fuse is None:
+        if self._kill_timer is None:
             raise ChildNotStarted("supervisor")
         return 128 + 9
 
@@ -157,10 +157,10 @@ class SupervisedChild:
             await asyncio.wait([self.gone], timeout=patience)
             self._kill()
             await asyncio.wait([self.gone])
-        if self._hearing is not None:
-            await asyncio.wait([self._hearing])
-        if self._fuse is not None:
-            self._fuse.cancel()
+        if self._reading_report is not None:
+            await asyncio.wait([self._reading_report])
+        if self._kill_timer is not None:
+            self._kill_timer.cancel()
 
     async def close(self, patience: float = KILL_SECONDS) -> None:
         """Release the process and its pipes; if it still runs, its supervisor ends it first."""
@@ -184,7 +184,7 @@ class SupervisedChild:
         listens, self._control = os.pipe()
         theirs.append(listens)
         report = await self._open_output(theirs)
-        self._hearing = asyncio.get_running_loop().create_task(self._hear(report))
+        self._reading_report = asyncio.get_running_loop().create_task(self._read_report(report))
         given = tuple(theirs)
         self.stdout = await self._open_output(theirs, limit)
         output = theirs[-1]
@@ -216,7 +216,7 @@ class SupervisedChild:
         self._pipes.append(pipe)
         return stream
 
-    async def _hear(self, report: StreamReader) -> None:
+    async def _read_report(self, report: StreamReader) -> None:
         """Read the report of the supervisor until it has exited."""
         while line := await report.readline():
             match line.decode().split():

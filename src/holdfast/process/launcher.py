@@ -114,7 +114,7 @@ async def _run(
 
     alarm = asyncio.get_running_loop().call_later(time_limit, stop_late)
     try:
-        code = await run_to_end(_hear(child, output, errors), stop=child.stop)
+        code = await run_to_end(_collect_output(child, output, errors), stop=child.stop)
     finally:
         alarm.cancel()
         await run_to_end(child.close())
@@ -128,12 +128,14 @@ async def _run(
     )
 
 
-async def _hear(child: SupervisedChild, output: OutputBuffer, errors: OutputBuffer) -> int:
+async def _collect_output(
+    child: SupervisedChild, output: OutputBuffer, errors: OutputBuffer
+) -> int:
     """Read the output until the command has ended, plus a short drain time."""
     streams = ((child.stdout, output), (child.stderr, errors))
     listening = [asyncio.ensure_future(kept.fill(stream)) for stream, kept in streams if stream]
     try:
-        code = await child.ended()
+        code = await child.wait_ended()
         # Without namespaces, a process that is not a descendant may still have the pipe open.
         await asyncio.wait(listening, timeout=_DRAIN)
     finally:

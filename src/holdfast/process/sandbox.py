@@ -321,10 +321,10 @@ def _limits(confinement: Confinement, means: Means) -> Iterator[tuple[int, int]]
     if means.namespaces is Namespaces.USER and _kernel() >= _OWN_COUNTS:
         yield resource.RLIMIT_NPROC, confinement.bounds.processes
     elif means.namespaces is Namespaces.NONE and os.geteuid() != 0:
-        yield resource.RLIMIT_NPROC, confinement.bounds.processes + _running()
+        yield resource.RLIMIT_NPROC, confinement.bounds.processes + _count_processes()
 
 
-def _running() -> int:
+def _count_processes() -> int:
     """Return the number of processes and threads of this user; an upper bound if unknown."""
     found = 0
     try:

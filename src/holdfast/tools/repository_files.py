@@ -120,7 +120,7 @@ class LocalRepositoryFiles:
                 self._file_access.folder(_require_below(scope, path_target)) as descriptor,
             ):
                 real = self._file_access.real_names(path_target, descriptor)
-                return "/" + "/".join(real if real is not None else path_target.resolved())
+                return "/" + "/".join(real if real is not None else path_target.full_names())
 
         return await _run_translated(work)
 

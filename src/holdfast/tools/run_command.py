@@ -27,7 +27,7 @@ from holdfast.process.environment import is_below
 from holdfast.process.executables import Executable, find_executable
 from holdfast.process.launcher import CommandResult, Launcher
 from holdfast.process.supervisor.path_survey import ASIDE
-from holdfast.tools.git.listed_command import HardenedCall, hardened, names_git
+from holdfast.tools.git.listed_command import HardenedCall, harden, names_git
 from holdfast.tools.process_context import ProcessContext, ProcessSettings, process_context_of
 from holdfast.tools.tool import CallPlan, LocalTool, ToolFailure
 
@@ -148,10 +148,10 @@ class _Commands:
     async def plan(self, workspace: ToolWorkspace, arguments: CommandArguments) -> CallPlan:
         if not is_allowed(workspace.grants, arguments.call):
             raise _not_allowed(arguments.call)
-        context, program = await run_in_thread(lambda _: self._found(workspace, arguments))
+        context, program = await run_in_thread(lambda _: self._find_program(workspace, arguments))
         run = HardenedCall(argv=arguments.call, environment={})
         if names_git(arguments.call):
-            run = await hardened(arguments.call, program, context, self._launcher)
+            run = await harden(arguments.call, program, context, self._launcher)
         scripts = await run_in_thread(lambda _: scripts_of(arguments.call, program, context))
         order = ChildOrder(
             argv=run.argv,
@@ -196,7 +196,7 @@ class _Commands:
         notices = list(_notices(finished, order.folder))
         return result | ({"notices": notices} if notices else {})
 
-    def _found(
+    def _find_program(
         self, workspace: ToolWorkspace, arguments: CommandArguments
     ) -> tuple[ProcessContext, Executable]:
         context = process_context_of(workspace, self._settings)

@@ -94,7 +94,7 @@ class LocalToolbox:
                 offers.append(own.offer())
         if self._remote is not None and (workspace.servers or workspace.session_servers):
             self._used[workspace.session] = asyncio.get_running_loop().time()
-            offers += self._shown(await self._remote.offers(workspace))
+            offers += self._redact_tools(await self._remote.offers(workspace))
         return tuple(offers)
 
     async def troubles(self, workspace: ToolWorkspace) -> tuple[str, ...]:
@@ -104,41 +104,41 @@ class LocalToolbox:
         return tuple(map(self._scrubber().clean, await self._remote.troubles(workspace)))
 
     async def plan(
-        self, workspace: ToolWorkspace, asked: RequestedCall
+        self, workspace: ToolWorkspace, request: RequestedCall
     ) -> PlannedCall | CallOutcome:
         """Check everything about a call except its approval; a `CallOutcome` means refused."""
         try:
-            return await self._planned(workspace, asked)
+            return await self._plan(workspace, request)
         except ToolFailure as trouble:
-            return await self._cleaned(_refused_outcome(trouble))
+            return await self._redact(_refused_outcome(trouble))
         # An exception in a tool fails the call, not the turn.
         except Exception:  # noqa: BLE001
-            return _failed_outcome(asked)
+            return _failed_outcome(request)
 
     async def run(self, workspace: ToolWorkspace, planned: PlannedCall) -> CallOutcome:
         """Run the planned call, if its target is unchanged."""
-        asked = planned.asked
+        request = planned.asked
         try:
             # Planned again, because the target may have changed while approval was pending
             # (TOCTOU).
             if planned.tool_class is not ToolClass.READ:
-                again = await self._planned(workspace, asked)
+                again = await self._plan(workspace, request)
                 was = (planned.digest, planned.tool_class)
                 if (again.digest, again.tool_class) != was:
                     raise ToolFailure(
                         ResultCode.TARGET_CHANGED,
                         "The target of the call has changed since the approval; request it again.",
                     )
-            tool = self._own_tool(workspace, asked.name)
+            tool = self._own_tool(workspace, request.name)
             if tool is None:
-                tool = await self._find_remote(workspace, asked.name)
-            arguments = _parse_arguments(tool, asked.arguments)
-            return await self._cleaned(await tool.run(workspace, arguments, planned))
+                tool = await self._find_remote(workspace, request.name)
+            arguments = _parse_arguments(tool, request.arguments)
+            return await self._redact(await tool.run(workspace, arguments, planned))
         except ToolFailure as trouble:
-            return await self._cleaned(_refused_outcome(_classify_failure(trouble, planned.effect)))
+            return await self._redact(_refused_outcome(_classify_failure(trouble, planned.effect)))
         # An exception in a tool fails this call; its details only go to the log.
         except Exception:  # noqa: BLE001
-            return _failed_outcome(asked)
+            return _failed_outcome(request)
 
     async def leave(self, session: str) -> None:
         """Release the resources of a session."""
@@ -166,7 +166,7 @@ class LocalToolbox:
         if self._remote is not None:
             await self._remote.aclose()
 
-    async def _cleaned(self, done: CallOutcome) -> CallOutcome:
+    async def _redact(self, done: CallOutcome) -> CallOutcome:
         """Redact secrets before the model gets the result; redacting stored rows is too late."""
         scrubber = self._scrubber()
         if not scrubber.has_secrets:
@@ -177,7 +177,7 @@ class LocalToolbox:
             return scrubber.cleaned(done)
         return await asyncio.to_thread(scrubber.cleaned, done)
 
-    def _shown(self, found: Iterable[LlmTool]) -> Iterator[LlmTool]:
+    def _redact_tools(self, found: Iterable[LlmTool]) -> Iterator[LlmTool]:
         """Yield server tools with secrets redacted; drop a tool whose name contains a secret."""
         scrubber = self._scrubber()
         for tool in found:
@@ -200,32 +200,32 @@ class LocalToolbox:
             raise ToolFailure(ResultCode.UNKNOWN_TOOL, f"There is no tool {name!r}.")
         return tool
 
-    async def _planned(self, workspace: ToolWorkspace, asked: RequestedCall) -> PlannedCall:
-        tool = self._own_tool(workspace, asked.name)
+    async def _plan(self, workspace: ToolWorkspace, request: RequestedCall) -> PlannedCall:
+        tool = self._own_tool(workspace, request.name)
         if tool is None:
-            tool = await self._find_remote(workspace, asked.name)
-        if not self._is_granted(workspace, asked.name):
-            raise ToolFailure(ResultCode.NOT_GRANTED, f"The tool {asked.name} is not granted.")
+            tool = await self._find_remote(workspace, request.name)
+        if not self._is_granted(workspace, request.name):
+            raise ToolFailure(ResultCode.NOT_GRANTED, f"The tool {request.name} is not granted.")
         try:
-            arguments = _parse_arguments(tool, asked.arguments)
+            arguments = _parse_arguments(tool, request.arguments)
         except ToolFailure as trouble:
-            if not asked.is_resumed or not isinstance(tool, FunctionTool):
+            if not request.is_resumed or not isinstance(tool, FunctionTool):
                 raise
-            text = f"The tool has changed since this was asked. {trouble.message}"
+            text = f"The tool has changed since this call was requested. {trouble.message}"
             raise ToolFailure(trouble.code, text) from None
         scrubber = self._scrubber()
         if scrubber.has_secrets:
-            _require_no_secret(asked, scrubber)
+            _require_no_secret(request, scrubber)
         if not tool.is_available(workspace):
-            raise ToolFailure(ResultCode.UNAVAILABLE, f"{asked.name} is not available here.")
-        aim = await tool.again(workspace, arguments, asked) if tool.again is not None else None
+            raise ToolFailure(ResultCode.UNAVAILABLE, f"{request.name} is not available here.")
+        aim = await tool.again(workspace, arguments, request) if tool.again is not None else None
         if aim is None:
             aim = await tool.plan(workspace, arguments)
         return PlannedCall(
-            asked=asked,
+            asked=request,
             effect=tool.effect(arguments),
             tool_class=aim.tool_class,
-            digest=digest_of(asked.name, asked.arguments, workspace.working_dir, aim.targets),
+            digest=digest_of(request.name, request.arguments, workspace.working_dir, aim.targets),
             question=scrubber.clean(aim.question),
             preview=aim.preview
             and {key: scrubber.clean(text) for key, text in aim.preview.items()},
@@ -279,13 +279,13 @@ def _parse_arguments(tool: LocalTool[Any], arguments: Mapping[str, Any]) -> Any:
         ) from None
 
 
-def _require_no_secret(asked: RequestedCall, scrubber: Scrubber) -> None:
+def _require_no_secret(request: RequestedCall, scrubber: Scrubber) -> None:
     """Refuse a call whose arguments contain a managed secret, in every mode.
 
     The approval question shows `[secret:name]` instead, so the approval would cover other
     arguments.
     """
-    encoded = msgspec.json.encode(asked.arguments)
+    encoded = msgspec.json.encode(request.arguments)
     if scrubber.clean_json(encoded) is not encoded:
         raise ToolFailure(
             ResultCode.INVALID_ARGUMENTS,
@@ -299,9 +299,9 @@ def _refused_outcome(trouble: ToolFailure) -> CallOutcome:
     return CallOutcome(status=trouble.status, error=error)
 
 
-def _failed_outcome(asked: RequestedCall) -> CallOutcome:
-    log.exception("the tool %s failed", asked.name)
-    message = f"{asked.name} failed with an internal error; see the log of Holdfast for details."
+def _failed_outcome(request: RequestedCall) -> CallOutcome:
+    log.exception("the tool %s failed", request.name)
+    message = f"{request.name} failed with an internal error; see the log of Holdfast for details."
     return CallOutcome(
         status=ResultStatus.ERROR, error=ToolError(code=ResultCode.FAILED, message=message)
     )

@@ -375,14 +375,14 @@ async def test_a_file_that_changes_at_the_last_moment_is_not_committed(
     (bench.work / "a.txt").write_text("changed\n")
     agreed = await planned(bench, "second", "a.txt")
     toolbox = bench.toolbox
-    again = toolbox._planned
+    again = toolbox._plan
 
     async def meddled(*given: Any) -> PlannedCall:
         found = await again(*given)
         (bench.work / "a.txt").write_text("meddled with\n")
         return found
 
-    monkeypatch.setattr(toolbox, "_planned", meddled)
+    monkeypatch.setattr(toolbox, "_plan", meddled)
     done = await toolbox.run(bench.place, agreed)
 
     assert codes(done) == ("denied", "target_changed")

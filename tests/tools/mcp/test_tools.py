@@ -657,7 +657,7 @@ async def test_a_server_on_the_web_obeys_the_same_rules(
     async def resolve(_: str, __: int) -> Sequence[str]:
         return (address,)
 
-    tools = McpTools(McpSettings(web=settings(resolve=resolve, judge=blocked_reason)))
+    tools = McpTools(McpSettings(web=settings(resolve=resolve, address_check=blocked_reason)))
     entry = {"id": "web", "transport": "http", "url": url}
     place = with_servers(tmp_path, entry, grants=(Grant(domains=domains),))
 

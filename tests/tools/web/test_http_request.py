@@ -249,7 +249,7 @@ async def test_one_blocked_address_blocks_the_request_and_nothing_is_sent() -> N
 
     async with serving(says()) as host:
         done = await requested(
-            settings(resolve=resolve, judge=blocked_reason),
+            settings(resolve=resolve, address_check=blocked_reason),
             granting(f"{HOST}:{host.port}"),
             url=f"https://{HOST}:{host.port}/",
         )
@@ -649,7 +649,7 @@ async def test_the_machines_own_resolver_and_trust_are_the_default() -> None:
     given = WebSettings()
 
     assert "127.0.0.1" in await given.resolve("localhost", 443)
-    assert given.judge("127.0.0.1") == "loopback"
+    assert given.address_check("127.0.0.1") == "loopback"
     assert given.tls().check_hostname
     assert given.tls().verify_mode is ssl.CERT_REQUIRED
 

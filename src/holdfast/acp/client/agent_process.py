@@ -174,7 +174,7 @@ async def _start(start: AgentStart, timeouts: StopTimeouts, *, has_input: bool) 
     order = child_order(start, timeouts.terminating)
     child = await start_child(order, start.sandbox.means, stdin=stdin, stderr=stderr)
     try:
-        await child.started()
+        await child.wait_started()
     except BaseException:
         await child.close(0)
         raise
@@ -280,7 +280,7 @@ class _Terminal:
         if not self._keeps_background:
             # What it left running is ended, and protected paths that it created are renamed.
             with suppress(ChildNotStarted):
-                await self._child.ended()
+                await self._child.wait_ended()
         await asyncio.wait([self._hearing], timeout=self._timeouts.drain_seconds)
         return process_exit(
             self._child.exited.result(), "exited" if self._ending is None else "ended"

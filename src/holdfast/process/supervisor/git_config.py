@@ -52,7 +52,7 @@ _LARGEST = 1 << 20
 _INCLUDES_DEEPEST = 10
 
 
-def shown(content: bytes) -> bytes:
+def harmless_settings(content: bytes) -> bytes:
     """Return the harmless entries of a git configuration, one per line.
 
     Entries that cannot be parsed are omitted, and so are values with a line continuation.
@@ -96,7 +96,7 @@ def named_paths(config: str, top: str, home: str | None) -> Iterator[str]:
             elif _PATH_KEY.fullmatch(key):
                 yield _absolute(value, top, home)
             elif section == "pager" or value.startswith("!") or _COMMAND_KEY.fullmatch(key):
-                yield from _named_in_command(value, top, home)
+                yield from _paths_in_command(value, top, home)
 
 
 def entries(text: str) -> Iterator[tuple[str, str, str]]:
@@ -141,7 +141,7 @@ def _value(text: str, at: int) -> tuple[str, int]:
     return "".join(parts).strip(), at
 
 
-def _named_in_command(value: str, top: str, home: str | None) -> Iterator[str]:
+def _paths_in_command(value: str, top: str, home: str | None) -> Iterator[str]:
     """Yield the words of a shell command that may be paths."""
     command = value.removeprefix("!")
     try:

@@ -77,7 +77,7 @@ def _run_in_namespace(order: dict[str, Any], control: int, report: int) -> None:
     enter_namespaces(order["unshare"], maps_user=order["maps_user"])
     heard, ours = os.pipe()
     found, finds = os.pipe()
-    watch = _Watch(control, order["grace"])
+    watch = _ProcessWatcher(control, order["grace"])
     init = os.fork()
     if init == 0:
         os.close(ours)
@@ -117,7 +117,7 @@ def _run_without_namespace(order: dict[str, Any], control: int, report: int) -> 
         libc.prctl(SUBREAPER, 1, 0, 0, 0)
         # Processes of the same user must not ptrace the supervisor or read its memory.
         libc.prctl(_DUMPABLE, 0, 0, 0, 0)
-    watch = _Watch(control, order["grace"])
+    watch = _ProcessWatcher(control, order["grace"])
     begun, begins = os.pipe()
     program = _fork_program(order, report)
     os.close(begins)
@@ -169,7 +169,7 @@ def _restore(guard: dict[str, Any] | None, known: dict[str, Any], report: int) -
         _report(report, b"aside " + os.fsencode(path).hex().encode() + b"\n")
 
 
-class _Watch:
+class _ProcessWatcher:
     """Waits for processes to end, and ends them on request or when the control pipe closes.
 
     `until` is the time at which SIGKILL is sent; `grace` seconds after a request.
@@ -202,9 +202,9 @@ class _Watch:
         for descriptor, _ in self._poll.poll(min(left, self._longest)):
             found = os.read(descriptor, 4096)
             if descriptor == self._control:
-                self._obey(found, signal)
+                self._handle_request(found, signal)
 
-    def _obey(self, request: bytes, signal: Callable[[int], None]) -> None:
+    def _handle_request(self, request: bytes, signal: Callable[[int], None]) -> None:
         if not request:
             self._poll.unregister(self._control)
         self.stop(signal, self._grace if request else GRACE_ALONE)
@@ -229,7 +229,7 @@ def _run_init(order: dict[str, Any], heard: int, report: int, finds: int) -> NoR
         with open(finds, "wb") as file:
             file.write(marshal.dumps(set_up_mounts(order)))
         # Only the supervisor enforces the grace period.
-        watch = _Watch(heard, float("inf"))
+        watch = _ProcessWatcher(heard, float("inf"))
         command = _fork_program(order, report)
 
         def signal(number: int) -> None:

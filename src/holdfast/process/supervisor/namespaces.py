@@ -64,12 +64,12 @@ def _cover_paths(order: dict[str, Any]) -> dict[str, tuple[Identity, str]]:
         _cover(order["mounts"])
     if survey is None:
         return {}
-    from holdfast.process.supervisor.path_covers import place
-    from holdfast.process.supervisor.path_survey import seen
+    from holdfast.process.supervisor.path_covers import mount_covers
+    from holdfast.process.supervisor.path_survey import refresh_identities
 
     if order["mounts"] is not None:
-        place(survey.covers)
-    return seen(survey.known)
+        mount_covers(survey.covers)
+    return refresh_identities(survey.known)
 
 
 def survey_of(guard: dict[str, Any] | None) -> Survey | None:

@@ -11,7 +11,7 @@ import errno
 import os
 import sys
 
-from holdfast.process.supervisor.git_config import shown
+from holdfast.process.supervisor.git_config import harmless_settings
 from holdfast.process.supervisor.syscalls import StepRefused, libc, require, system
 
 # Kinds of cover: unreadable; git settings without secrets and without entries that run programs;
@@ -23,27 +23,29 @@ _FROM_DESCRIPTOR, _TO_DESCRIPTOR = 4, 0x40
 _READ_ONLY, _NO_DEVICES = 1, 4
 _NO_LINKS, _NO_SUID, _DETACH = 4, 2, 2
 # Mount point for temporary files: it exists everywhere and is not needed during the set-up.
-_WORKSHOP = "/proc"
+_MOUNT_FOLDER = "/proc"
 
 
-def place(covers: dict[str, str]) -> None:
+def mount_covers(covers: dict[str, str]) -> None:
     """Mount the cover of each path, outer paths first."""
     if not covers:
         return
     options = b"mode=755,size=64m"
-    mounted = libc.mount(b"tmpfs", _WORKSHOP.encode(), b"tmpfs", ctypes.c_ulong(_NO_SUID), options)
+    mounted = libc.mount(
+        b"tmpfs", _MOUNT_FOLDER.encode(), b"tmpfs", ctypes.c_ulong(_NO_SUID), options
+    )
     require("mounts", mounted)
     try:
-        os.mkdir(f"{_WORKSHOP}/folder", 0)
+        os.mkdir(f"{_MOUNT_FOLDER}/folder", 0)
         for path in sorted(covers):
             _cover(path, covers[path])
     finally:
-        require("mounts", libc.umount2(_WORKSHOP.encode(), _DETACH))
+        require("mounts", libc.umount2(_MOUNT_FOLDER.encode(), _DETACH))
 
 
 def _cover(path: str, kind: str) -> None:
     try:
-        target = _opened(path)
+        target = _open_without_links(path)
     except StepRefused as refused:
         # Removed meanwhile (race); if it is created again, `restore` finds it after the command.
         if refused.problem in (errno.ENOENT, errno.ENOTDIR):
@@ -63,19 +65,19 @@ def _cover(path: str, kind: str) -> None:
 def _source(path: str, target: int, kind: str) -> int:
     """Return the mount tree that is moved over the target."""
     if kind == SETTINGS:
-        return _tree(_HERE, _written(path))
+        return _tree(_HERE, _write_settings(path))
     if kind == HIDDEN:
         # A device node on a nodev mount: open() fails even for root. An empty file would be read as
         # the real content, and could be committed.
         is_folder = os.path.isdir(path)
-        return _tree(_HERE, f"{_WORKSHOP}/folder" if is_folder else os.devnull)
+        return _tree(_HERE, f"{_MOUNT_FOLDER}/folder" if is_folder else os.devnull)
     return _tree(target, "")
 
 
-def _written(path: str) -> str:
+def _write_settings(path: str) -> str:
     with open(path, "rb") as file:
-        content = shown(file.read())
-    written = f"{_WORKSHOP}/{len(os.listdir(_WORKSHOP))}"
+        content = harmless_settings(file.read())
+    written = f"{_MOUNT_FOLDER}/{len(os.listdir(_MOUNT_FOLDER))}"
     with open(written, "xb") as file:
         file.write(content)
     os.chmod(written, 0o444)
@@ -93,7 +95,7 @@ def _close(tree: int) -> None:
     system("mounts", _SET_MOUNT, tree, b"", flags, attributes, len(attributes))
 
 
-def _opened(path: str) -> int:
+def _open_without_links(path: str) -> int:
     """Open a path without following symbolic links in any component (openat2)."""
     how = b"".join(
         each.to_bytes(8, sys.byteorder)

@@ -69,7 +69,7 @@ class Survey:
         self.known: dict[str, tuple[Identity, str]] = {}
         # Executable scripts. Commands may create new ones, but not write or replace these.
         self.scripts: set[str] = set()
-        self._floors = ProtectedPaths(())
+        self._protected = ProtectedPaths(())
         self._roots: tuple[str, ...] = guard["roots"]
         self._home: str | None = guard["home"]
         self._outside = {*guard["outside"]}
@@ -80,17 +80,17 @@ class Survey:
         self._linked: dict[Identity, str] = {}
         self._repositories: set[tuple[str, str]] = set()
         for root in self._roots:
-            self._look(root)
+            self._survey_root(root)
         if not self._is_jailed:
-            self._look_around(self._home)
+            self._survey_outside(self._home)
         for git_dir, top in sorted(self._repositories):
             self._add_named_by_git(git_dir, top)
         self._add_scripts()
         self._find_links_of_credentials(guard["hidden"])
-        self._find_twins()
+        self._find_hard_links()
         self._pin_folders()
 
-    def _look(self, root: str) -> None:
+    def _survey_root(self, root: str) -> None:
         if root not in self._outside:
             self.covers[root] = PINNED
         for path, names, entries in self._folders(root):
@@ -98,7 +98,7 @@ class Survey:
                 self._add_git(path, path)
                 continue
             for entry in entries:
-                self._judge(entry, names)
+                self._classify(entry, names)
 
     def _folders(self, root: str) -> Iterator[tuple[str, Names, list[os.DirEntry[str]]]]:
         """Yield a folder and its subfolders, except those that are covered whole or left open."""
@@ -119,7 +119,7 @@ class Survey:
                 if not self._is_inner(entry):
                     continue
                 inner = (*names, fold_name(entry.name))
-                kind = self._floors.cover(inner, is_folder=True)
+                kind = self._protected.cover(inner, is_folder=True)
                 if kind is None or self._is_open(kind, inner[-1]):
                     waiting.append((entry.path, inner))
 
@@ -136,27 +136,27 @@ class Survey:
         is_folder = entry.is_dir(follow_symlinks=False)
         return is_folder and fold_name(entry.name) not in self._open_names
 
-    def _judge(self, entry: os.DirEntry[str], above: Names) -> None:
+    def _classify(self, entry: os.DirEntry[str], above: Names) -> None:
         name = fold_name(entry.name)
         if entry.is_symlink():
-            self._judge_link(entry, (*above[-3:], name))
+            self._classify_link(entry, (*above[-3:], name))
         elif name in _GIT_NAMES:
             self._add_git(entry.path, os.path.dirname(entry.path))
         elif entry.is_dir(follow_symlinks=False):
-            self._add(entry.path, self._floors.cover((*above, name), is_folder=True), name)
+            self._add(entry.path, self._protected.cover((*above, name), is_folder=True), name)
         else:
             # Three parents are enough, because folders that a rule covers whole are not entered.
-            kind = self._floors.cover(("", *above[-3:], name), is_folder=False)
+            kind = self._protected.cover(("", *above[-3:], name), is_folder=False)
             if kind is None and _is_key(entry):
                 kind = "hidden"
             if kind is None and name not in self._open_names and _is_script(entry):
                 self.scripts.add(entry.path)
             self._add(entry.path, kind, name)
 
-    def _judge_link(self, entry: os.DirEntry[str], names: Names) -> None:
+    def _classify_link(self, entry: os.DirEntry[str], names: Names) -> None:
         """Cover the target of a protected symbolic link, and record the target."""
         is_git = names[-1] in _GIT_NAMES
-        kinds = [self._floors.cover(("", *names), is_folder=each) for each in (False, True)]
+        kinds = [self._protected.cover(("", *names), is_folder=each) for each in (False, True)]
         kind = next((each for each in kinds if each), None)
         if not is_git and (kind is None or self._is_open(kind, names[-1])):
             return
@@ -168,7 +168,7 @@ class Survey:
             else:
                 self._add(real, kind, names[-1])
 
-    def _look_around(self, home: str | None) -> None:
+    def _survey_outside(self, home: str | None) -> None:
         """Survey repositories above the roots, and the protected paths of home and system."""
         for root in self._roots:
             above = root
@@ -184,13 +184,13 @@ class Survey:
                 names = below if top == "/" else ("", *below)
                 for entry in os.scandir(folder):
                     if entry.path not in self._outside and entry.path not in self._roots:
-                        self._judge_outside(entry, names)
+                        self._classify_outside(entry, names)
 
-    def _judge_outside(self, entry: os.DirEntry[str], above: Names) -> None:
+    def _classify_outside(self, entry: os.DirEntry[str], above: Names) -> None:
         path = os.path.realpath(entry.path)
         names = (*above, fold_name(entry.name))
         is_folder = os.path.isdir(path)
-        kind = self._floors.cover(names, is_folder=is_folder)
+        kind = self._protected.cover(names, is_folder=is_folder)
         if kind in ("hidden", "locked") and os.path.exists(path):
             self._add(path, kind, names[-1])
             if names in _USER_SETTINGS:
@@ -211,7 +211,7 @@ class Survey:
         self.covers[path] = PINNED if self._writes_git else READ_ONLY
         if not os.path.isdir(path):
             self.covers[path] = READ_ONLY
-            real = _pointed_at(path)
+            real = _pointer_target(path)
             if real is not None:
                 self._repositories.add((real, top))
                 if real not in self.covers and self._is_reached(real):
@@ -311,7 +311,7 @@ class Survey:
                 if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
                     self._linked[found.st_dev, found.st_ino] = HIDDEN
 
-    def _find_twins(self) -> None:
+    def _find_hard_links(self) -> None:
         """Cover the other hard links of protected files."""
         for root in self._roots if self._linked else ():
             for _, _, entries in self._folders(root):
@@ -339,7 +339,7 @@ def _files(place: str, *, with_inner: bool) -> Iterator[str]:
             yield from _files(entry.path, with_inner=True)
 
 
-def seen(known: dict[str, tuple[Identity, str]]) -> dict[str, tuple[Identity, str]]:
+def refresh_identities(known: dict[str, tuple[Identity, str]]) -> dict[str, tuple[Identity, str]]:
     """Return the same paths with their identities now that they are covered."""
     found = {}
     for path, (identity, _) in known.items():
@@ -371,7 +371,7 @@ def restore(guard: dict[str, Any], before: dict[str, tuple[Identity, str]]) -> l
             continue
         # A rename must not follow a link that the command has put into the path.
         place = next(iter(_links_on(path)), path)
-        if os.path.lexists(place) and _moved_aside(place):
+        if os.path.lexists(place) and _move_aside(place):
             moved.append(place)
     for path, (_, leads) in before.items():
         if leads and not os.path.lexists(path) and not guard["keeps_new"]:
@@ -424,7 +424,7 @@ def _common_folder(git_dir: str) -> str:
     return git_dir
 
 
-def _moved_aside(path: str) -> bool:
+def _move_aside(path: str) -> bool:
     # A command could take the first name, and a long name leaves no room for an ending.
     other = os.path.join(os.path.dirname(path), f"protected-{os.urandom(8).hex()}{ASIDE}")
     for target in (f"{path}{ASIDE}", other):
@@ -468,7 +468,7 @@ def _head(path: str, size: int) -> bytes:
         os.close(opened)
 
 
-def _pointed_at(path: str) -> str | None:
+def _pointer_target(path: str) -> str | None:
     """Return the folder that a `.git` file points to."""
     with SuppressErrors(OSError):
         line = os.fsdecode(_head(path, _POINTER_LARGEST)).strip("\n")

@@ -22,7 +22,7 @@ from holdfast.tools.files.errors import (
     too_large,
     translate_os_errors,
 )
-from holdfast.tools.files.hard_links import Places, ProtectedInodes
+from holdfast.tools.files.hard_links import ProtectedInodes, SearchedFolders
 from holdfast.tools.files.openat import (
     FOLDER,
     NO_FOLLOW,
@@ -117,11 +117,11 @@ class FileAccess:
         with walk_path(scope, path, kernel=self.kernel, follow=False) as path_target:
             if path_target.leaf is None:
                 raise not_a_file(path)
-            self._require_unlocked(path_target, *path_target.judged())
+            self._require_unlocked(path_target, *path_target.checked_paths())
             if (real := self.real_names(path_target, path_target.folder)) is not None:
                 self._require_unlocked(
                     path_target,
-                    path_target.root.ruled((*real, *path_target.missing, path_target.leaf)),
+                    path_target.root.rule_path((*real, *path_target.missing, path_target.leaf)),
                 )
             if self.is_closed(path_target.folder):
                 raise protected_path(path)
@@ -138,12 +138,12 @@ class FileAccess:
             raise not_a_file(path_target.path)
         with (
             translate_os_errors(path_target.path),
-            self.opened(scope, path_target, path_target.folder, path_target.leaf) as descriptor,
+            self.open_in(scope, path_target, path_target.folder, path_target.leaf) as descriptor,
         ):
             yield descriptor
 
     @contextmanager
-    def opened(
+    def open_in(
         self, scope: ToolScope, path_target: PathTarget, folder: int, name: str
     ) -> Iterator[int]:
         """Open a file in a resolved folder; all checks use the open descriptor (TOCTOU)."""
@@ -169,7 +169,9 @@ class FileAccess:
             )
             try:
                 real = self.real_names(path_target, descriptor)
-                if real is not None and self.hides(path_target.root.ruled(real), is_folder=True):
+                if real is not None and self.hides(
+                    path_target.root.rule_path(real), is_folder=True
+                ):
                     raise protected_path(path_target.path)
                 if self.is_closed(descriptor):
                     raise protected_path(path_target.path)
@@ -187,7 +189,7 @@ class FileAccess:
 
     def require_readable(self, path_target: PathTarget, *, is_folder: bool) -> None:
         """Refuse a protected path, whether it exists or not."""
-        if any(self.hides(names, is_folder=is_folder) for names in path_target.judged()):
+        if any(self.hides(names, is_folder=is_folder) for names in path_target.checked_paths()):
             raise protected_path(path_target.path)
 
     def judge(self, scope: ToolScope, path_target: PathTarget, descriptor: int) -> None:
@@ -196,12 +198,12 @@ class FileAccess:
         if not stat.S_ISREG(found.st_mode):
             raise not_a_file(path_target.path)
         real = self.real_names(path_target, descriptor)
-        if real is not None and self.hides(path_target.root.ruled(real), is_folder=False):
+        if real is not None and self.hides(path_target.root.rule_path(real), is_folder=False):
             raise protected_path(path_target.path)
         if self.kernel.speaks(descriptor):
             raise protected_path(path_target.path)
         if scope.is_jailed and found.st_nlink > 1:
-            folders = (real or path_target.resolved())[len(path_target.root.names) : -1]
+            folders = (real or path_target.full_names())[len(path_target.root.names) : -1]
             if self._linked_dirs.isdisjoint(folders):
                 raise hard_linked(path_target.path)
         if found.st_nlink > 1 and self._inodes.holds(found, self._places(scope)):
@@ -209,11 +211,11 @@ class FileAccess:
         if is_private_key(os.pread(descriptor, KEY_HEAD, 0)):
             raise protected_path(path_target.path)
 
-    def _places(self, scope: ToolScope) -> Places:
+    def _places(self, scope: ToolScope) -> SearchedFolders:
         """Return where protected files of this session may be."""
         roots = tuple(root.path() for root in scope.roots if root.names and not root.is_scratch)
         base = "/" + "/".join(scope.base)
-        return Places(tuple(sorted(self._protected)), roots or (base,), self._user_home)
+        return SearchedFolders(tuple(sorted(self._protected)), roots or (base,), self._user_home)
 
     def real_names(self, path_target: PathTarget, descriptor: int) -> Names | None:
         """Return the real path of a descriptor; refuse it if it is not below the root."""

@@ -107,7 +107,7 @@ class FileChange(Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def replaced(self) -> str:
+    def old_digest(self) -> str:
         """Return a digest of the old content."""
         return _ABSENT if self.before is None else hashlib.sha256(self.before.content).hexdigest()
 
@@ -116,7 +116,7 @@ class FileChange(Struct, frozen=True, kw_only=True):
         memory = f"write:{self.resolved.rpartition('/')[0] or '/'}"
         return CallPlan(
             tool_class=self.tool_class,
-            targets=(self.resolved, self.replaced),
+            targets=(self.resolved, self.old_digest),
             question=self._question(),
             preview={"path": path},
             memory=memory if self.tool_class is ToolClass.WRITE else None,
@@ -137,7 +137,7 @@ class FileChange(Struct, frozen=True, kw_only=True):
 def change_class(path_target: PathTarget) -> ToolClass:
     """Return the tool class of a change; files that are run later are sensitive."""
     if _is_executable(path_target) or any(
-        is_sensitive(fold_path(each)) for each in path_target.judged()
+        is_sensitive(fold_path(each)) for each in path_target.checked_paths()
     ):
         return ToolClass.SENSITIVE_WRITE
     return ToolClass.WRITE
@@ -157,5 +157,5 @@ def _is_executable(path_target: PathTarget) -> bool:
 
 def resolved_path(path_target: PathTarget) -> str:
     """Return the resolved path as text; names that are not valid UTF-8 are escaped."""
-    path = "/" + "/".join(path_target.resolved())
+    path = "/" + "/".join(path_target.full_names())
     return path.encode("utf-8", "backslashreplace").decode()

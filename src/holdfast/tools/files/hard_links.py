@@ -20,11 +20,11 @@ from holdfast.tools.files.scope import split_path
 _FRESH: Final = 5.0
 _ENTRIES_MOST: Final = 100_000
 # Package folders, which contain no secrets.
-_PASSED_OVER: Final = frozenset({"node_modules", "site-packages", "__pycache__"})
+_PACKAGE_FOLDERS: Final = frozenset({"node_modules", "site-packages", "__pycache__"})
 _OBJECTS: Final = ".git/objects"
 
 
-class Places(Struct, frozen=True):
+class SearchedFolders(Struct, frozen=True):
     """Where protected files are searched, by absolute paths."""
 
     # Every file in these folders is protected.
@@ -38,10 +38,10 @@ class ProtectedInodes:
     """The inodes of protected files, with a short-lived cache."""
 
     def __init__(self, protected_paths: ProtectedPaths) -> None:
-        self._floors = protected_paths
-        self._known: dict[Places, tuple[float, frozenset[Identity] | None]] = {}
+        self._protected_paths = protected_paths
+        self._known: dict[SearchedFolders, tuple[float, frozenset[Identity] | None]] = {}
 
-    def holds(self, found: os.stat_result, places: Places) -> bool:
+    def holds(self, found: os.stat_result, places: SearchedFolders) -> bool:
         """Return whether a file is a hard link to a protected file.
 
         If there are too many files to list, every file with several links counts as protected.
@@ -51,11 +51,11 @@ class ProtectedInodes:
         taken, inodes = self._known.get(places, (-_FRESH, None))
         if time.monotonic() - taken >= _FRESH:
             # One cached list at a time, because later sessions have other folders.
-            inodes = self._looked_up(places)
+            inodes = self._list_inodes(places)
             self._known = {places: (time.monotonic(), inodes)}
         return inodes is None or (found.st_dev, found.st_ino) in inodes
 
-    def _looked_up(self, places: Places) -> frozenset[Identity] | None:
+    def _list_inodes(self, places: SearchedFolders) -> frozenset[Identity] | None:
         inodes = set()
         for count, (path, is_protected) in enumerate(self._files(places)):
             if count >= _ENTRIES_MOST:
@@ -69,7 +69,7 @@ class ProtectedInodes:
                 inodes.add((status.st_dev, status.st_ino))
         return frozenset(inodes)
 
-    def _files(self, places: Places) -> Iterator[tuple[str, bool]]:
+    def _files(self, places: SearchedFolders) -> Iterator[tuple[str, bool]]:
         for folder in places.own:
             yield from ((path, True) for path in _below(folder))
         home = places.user_home
@@ -78,7 +78,7 @@ class ProtectedInodes:
         for folder in places.searched:
             for path in _below(folder):
                 names = fold_path(split_path(path))
-                yield path, self._floors.hides(names, is_folder=False)
+                yield path, self._protected_paths.hides(names, is_folder=False)
 
 
 def _below(path: str) -> Iterator[str]:
@@ -91,7 +91,7 @@ def _below(path: str) -> Iterator[str]:
                 for entry in entries:
                     if not entry.is_dir(follow_symlinks=False):
                         yield entry.path
-                    elif entry.name not in _PASSED_OVER and not entry.path.endswith(_OBJECTS):
+                    elif entry.name not in _PACKAGE_FOLDERS and not entry.path.endswith(_OBJECTS):
                         waiting.append(entry.path)
         except NotADirectoryError:
             yield here

@@ -86,13 +86,13 @@ class DirectoryTree:
 
     def read(self, entry: TreeEntry) -> bytes:
         """Return the content of a file."""
-        with self._opened(entry) as descriptor:
+        with self._open(entry) as descriptor:
             return read_whole(descriptor, self._path_target.path)
 
     def withholds(self, entry: TreeEntry) -> bool:
         """Return whether a file is protected (private key, hard link), and count it."""
         try:
-            with self._opened(entry):
+            with self._open(entry):
                 return False
         except ToolFailure as trouble:
             is_denied = trouble.code is ResultCode.PROTECTED_PATH
@@ -102,9 +102,9 @@ class DirectoryTree:
         except OSError:
             return False
 
-    def _opened(self, entry: TreeEntry) -> AbstractContextManager[int]:
+    def _open(self, entry: TreeEntry) -> AbstractContextManager[int]:
         target, folder = self._path_target, entry.folder
-        return self._file_access.opened(self._scope, target, folder, entry.name)
+        return self._file_access.open_in(self._scope, target, folder, entry.name)
 
     def _in(self, folder: int, above: Names) -> Iterator[TreeEntry]:
         if self._file_access.is_closed(folder):
@@ -116,7 +116,7 @@ class DirectoryTree:
                 found = os.stat(name, dir_fd=folder, follow_symlinks=False)
             except OSError:
                 continue
-            whole = self._path_target.root.ruled(self._path_target.resolved() + names)
+            whole = self._path_target.root.rule_path(self._path_target.full_names() + names)
             if self._file_access.hides(whole, is_folder=stat.S_ISDIR(found.st_mode)):
                 self.withheld += 1
                 continue

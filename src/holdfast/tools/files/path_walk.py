@@ -46,7 +46,7 @@ class PathTarget(Struct, frozen=True, kw_only=True):
     # Every form in which the path was written during the walk, as the rules check it.
     spellings: tuple[Names, ...]
 
-    def resolved(self) -> Names:
+    def full_names(self) -> Names:
         """Return the names of the file, starting at the file system root."""
         leaf = () if self.leaf is None else (self.leaf,)
         return self.root.names + self.names + self.missing + leaf
@@ -59,9 +59,9 @@ class PathTarget(Struct, frozen=True, kw_only=True):
             found = os.stat(self.leaf, dir_fd=self.folder, follow_symlinks=False)
         return stat.S_ISDIR(found.st_mode)
 
-    def judged(self) -> set[Names]:
+    def checked_paths(self) -> set[Names]:
         """Return every form of the path that the rules must check."""
-        return {*self.spellings, self.root.ruled(self.resolved())}
+        return {*self.spellings, self.root.rule_path(self.full_names())}
 
 
 @contextmanager
@@ -226,7 +226,7 @@ class _Walk:
     def _spell(self) -> None:
         # With the names that a later `..` removes.
         names = tuple(name for name in (*self._names, *self._ahead) if name != "..")
-        self._spellings.append(self._root.ruled(self._root.names + names))
+        self._spellings.append(self._root.rule_path(self._root.names + names))
 
     def _move(self, descriptor: int) -> None:
         if self._here >= 0:

@@ -26,7 +26,7 @@ class ScopeRoot(Struct, frozen=True, kw_only=True):
         """Return the absolute path of the root."""
         return "/" + "/".join(self.names)
 
-    def ruled(self, names: Names) -> Names:
+    def rule_path(self, names: Names) -> Names:
         """Return the names of a path below that rules check."""
         return names[len(self.names) :] if self.is_scratch else names
 

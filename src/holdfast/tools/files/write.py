@@ -46,9 +46,9 @@ class WriteAttempt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     before: str | None
 
 
-def call_digest(asked: RequestedCall) -> str:
+def call_digest(request: RequestedCall) -> str:
     """Return the identity of a call, equal for every repetition of it."""
-    return hashlib.sha256(f"{asked.name} {asked.idempotency_key}".encode()).hexdigest()
+    return hashlib.sha256(f"{request.name} {request.idempotency_key}".encode()).hexdigest()
 
 
 def work_digest(resolved: str, after: bytes) -> str:
@@ -122,7 +122,7 @@ class WriteFileArguments(Struct, frozen=True, kw_only=True, forbid_unknown_field
         """Return the effect of writing twice."""
         return Effect.UNSAFE if self.is_appending else Effect.IDEMPOTENT
 
-    def written(self, path_target: PathTarget, before: FileBefore | None) -> bytes:
+    def new_content(self, path_target: PathTarget, before: FileBefore | None) -> bytes:
         """Return the content to write."""
         if self.mode == "create" and before is not None:
             raise ToolFailure(ResultCode.EXISTS, f"{self.path} already exists.")
@@ -157,7 +157,7 @@ class EditFileArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     new: str
     occurrences: Annotated[int, Meta(ge=1)] = 1
 
-    def written(self, _: PathTarget, before: FileBefore | None) -> bytes:
+    def new_content(self, _: PathTarget, before: FileBefore | None) -> bytes:
         """Return the content to write."""
         if before is None:
             raise not_found(self.path)
@@ -220,36 +220,36 @@ class _FileChanges:
         self._file_access = file_access
 
     async def plan(self, workspace: ToolWorkspace, arguments: Arguments) -> CallPlan:
-        change = await run_in_thread(partial(self._planned, workspace, arguments))
+        change = await run_in_thread(partial(self._build_change, workspace, arguments))
         return change.aim(arguments.path)
 
     async def act(
-        self, workspace: ToolWorkspace, arguments: Arguments, asked: RequestedCall
+        self, workspace: ToolWorkspace, arguments: Arguments, request: RequestedCall
     ) -> dict[str, Any]:
-        change = await self._done_already(workspace, arguments, asked)
+        change = await self._find_completed(workspace, arguments, request)
         if change is None:
-            change = await run_in_thread(partial(self._planned, workspace, arguments))
-            # The old content is stored before the write; a change in between is detected in `_do`.
+            change = await run_in_thread(partial(self._build_change, workspace, arguments))
+            # Store the old content before the write; `_apply` detects a change in between.
             if change.before is not None:
                 undo = await workspace.shelf.keep(change.before.content)
                 change = replace_field(change, undo=undo)
-            call = call_digest(asked)
-            await run_in_thread(partial(self._do, workspace, arguments, change, call))
+            call = call_digest(request)
+            await run_in_thread(partial(self._apply, workspace, arguments, change, call))
         return arguments.result(change) | {"undo": change.undo}
 
     async def again(
-        self, workspace: ToolWorkspace, arguments: Arguments, asked: RequestedCall
+        self, workspace: ToolWorkspace, arguments: Arguments, request: RequestedCall
     ) -> CallPlan | None:
         """Return the plan of an interrupted attempt, if its write has completed."""
-        change = await self._done_already(workspace, arguments, asked)
+        change = await self._find_completed(workspace, arguments, request)
         return None if change is None else change.aim(arguments.path)
 
-    async def _done_already(
-        self, workspace: ToolWorkspace, arguments: Arguments, asked: RequestedCall
+    async def _find_completed(
+        self, workspace: ToolWorkspace, arguments: Arguments, request: RequestedCall
     ) -> FileChange | None:
         if arguments.effect is not Effect.IDEMPOTENT:
             return None
-        call = call_digest(asked)
+        call = call_digest(request)
         attempt = await run_in_thread(lambda _: find_attempt(workspace.scratch, call))
         if attempt is None:
             return None
@@ -259,14 +259,14 @@ class _FileChanges:
             if kept is None:
                 return None
             content = kept.content
-        work = partial(self._recognised, workspace, arguments, attempt, content)
+        work = partial(self._match_attempt, workspace, arguments, attempt, content)
         try:
             return await run_in_thread(work)
         except ToolFailure:
             # The regular plan reports the error, as for every other call.
             return None
 
-    def _recognised(
+    def _match_attempt(
         self,
         workspace: ToolWorkspace,
         arguments: Arguments,
@@ -288,13 +288,13 @@ class _FileChanges:
             change = _change_of(arguments, path_target, before)
             return replace_field(change, undo=attempt.before)
 
-    def _planned(self, workspace: ToolWorkspace, arguments: Arguments, _: Event) -> FileChange:
+    def _build_change(self, workspace: ToolWorkspace, arguments: Arguments, _: Event) -> FileChange:
         scope = self._file_access.scope(workspace)
         with self._file_access.resolve_for_change(scope, arguments.path) as path_target:
             before = read_before(self._file_access, scope, path_target)
             return _change_of(arguments, path_target, before)
 
-    def _do(
+    def _apply(
         self,
         workspace: ToolWorkspace,
         arguments: Arguments,
@@ -306,7 +306,7 @@ class _FileChanges:
         with self._file_access.resolve_for_change(scope, arguments.path) as path_target:
             before = read_before(self._file_access, scope, path_target)
             change = _change_of(arguments, path_target, before)
-            if (change.resolved, change.replaced) != (seen.resolved, seen.replaced):
+            if (change.resolved, change.old_digest) != (seen.resolved, seen.old_digest):
                 raise changed_error(arguments.path)
             if arguments.effect is Effect.IDEMPOTENT:
                 work = work_digest(change.resolved, change.content)
@@ -323,7 +323,7 @@ class _FileChanges:
 def _change_of(
     arguments: Arguments, path_target: PathTarget, before: FileBefore | None
 ) -> FileChange:
-    content = arguments.written(path_target, before)
+    content = arguments.new_content(path_target, before)
     if len(content) > LARGEST:
         raise too_large(path_target.path, LARGEST)
     return FileChange.of(path_target, before, content, is_appending=arguments.is_appending)

@@ -61,22 +61,22 @@ class Git:
     async def __call__(
         self,
         *words: str,
-        about: Mapping[str, str],
+        variables: Mapping[str, str],
         folder: str,
         readable: Sequence[str] = (),
         writable: Sequence[str] = (),
     ) -> CommandResult:
-        """Run git; `about` are variables that locate the repository, and an empty one is unset."""
+        """Run git; `variables` locate the repository, and an empty one is unset."""
         context = self.context
         settings = [word for each in _SETTINGS for word in ("-c", each)]
         basis = {"HOME": context.scratch, "PATH": os.pathsep.join(context.path)}
-        values = {**basis, "TMPDIR": context.scratch, **_ENVIRONMENT, **about}
+        values = {**basis, "TMPDIR": context.scratch, **_ENVIRONMENT, **variables}
         order = ChildOrder(
             argv=("git", "--no-pager", *settings, *words),
             program=self._program.path,
             program_identity=self._program.identity,
             folder=folder,
-            environment={key: each for key, each in values.items() if each or key not in about},
+            environment={key: each for key, each in values.items() if each or key not in variables},
             confinement=Confinement(
                 readable=(*self._readable, *readable, folder),
                 writable=tuple(writable),
@@ -97,13 +97,15 @@ class Git:
     async def config(
         self,
         *options: str,
-        about: Mapping[str, str],
+        variables: Mapping[str, str],
         folder: str,
         readable: Sequence[str] = (),
     ) -> list[tuple[str, str, str | None]]:
         """Return scope, key and value of every setting; `options` are global options of git."""
         listing = ("config", "--includes", "--null", "--show-scope", "--list")
-        found = await self(*options, *listing, about=about, folder=folder, readable=readable)
+        found = await self(
+            *options, *listing, variables=variables, folder=folder, readable=readable
+        )
         records = nul_records(git_output(found))
         pairs = zip(records[::2], (each.partition("\n") for each in records[1::2]), strict=True)
         return [(scope, key, value if mark else None) for scope, (key, mark, value) in pairs]

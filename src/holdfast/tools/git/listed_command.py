@@ -145,13 +145,13 @@ def names_git(call: Words) -> bool:
     return any(os.path.basename(word) == "git" for word in call)
 
 
-async def hardened(
+async def harden(
     call: Words, program: Executable, context: ProcessContext, launcher: Launcher
 ) -> HardenedCall:
     """Return the call with all programs from the repository's configuration disabled."""
     is_git = os.path.basename(call[0]) == "git"
     git = program if is_git else find_executable("git", path=context.path, folder=context.folder)
-    words = _parsed(call) if is_git else _Call((), "", ())
+    words = _parse(call) if is_git else _Call((), "", ())
     if git is None:
         return HardenedCall(argv=call, environment=dict(_ENVIRONMENT))
     caller = Git(launcher, git, context)
@@ -180,7 +180,7 @@ def overrides(
     users = {key: value for scope, key, value in entries if scope in _OF_USER}
     theirs = dict.fromkeys(key for scope, key, _ in entries if scope in _OF_REPOSITORY)
     for key, value in _ALWAYS.items():
-        yield key, _kept(key, users) or value
+        yield key, _user_hooks(key, users) or value
     for key in theirs:
         neutral = next((value for pattern, value in _NEUTRAL if pattern.fullmatch(key)), None)
         if neutral is not None:
@@ -197,7 +197,7 @@ def overrides(
         yield f"submodule.{name}.ignore", "all"
 
 
-def _kept(key: str, users: Mapping[str, str]) -> str | None:
+def _user_hooks(key: str, users: Mapping[str, str]) -> str | None:
     """Return the user's hooks folder; a relative path would resolve inside the repository."""
     folder = users.get(key, "") if key == "core.hookspath" else ""
     return folder if folder.startswith(("/", "~")) else None
@@ -215,16 +215,16 @@ def _helpers(entries: Sequence[tuple[str, str, str]], theirs: Iterable[str]) -> 
 
 async def _entries(git: Git, options: Words, context: ProcessContext) -> list[tuple[str, str, str]]:
     """Return the whole configuration that git would read in this call."""
-    about: dict[str, str] = {}
+    variables: dict[str, str] = {}
     if not context.is_jailed:
         home = context.user_home or ""
         # An empty value removes our override, so that the user's and system's files are read.
-        about = {"HOME": home, "GIT_CONFIG_GLOBAL": "", "GIT_CONFIG_NOSYSTEM": ""}
-    found = await git.config(*_related(options), about=about, folder=context.folder)
+        variables = {"HOME": home, "GIT_CONFIG_GLOBAL": "", "GIT_CONFIG_NOSYSTEM": ""}
+    found = await git.config(*_global_options(options), variables=variables, folder=context.folder)
     return [(scope, key, value or "") for scope, key, value in found]
 
 
-def _parsed(call: Words) -> _Call:
+def _parse(call: Words) -> _Call:
     at = 1
     while at < len(call) and call[at].startswith("-"):
         at += 2 if call[at] in _WITH_VALUE else 1
@@ -232,7 +232,7 @@ def _parsed(call: Words) -> _Call:
     return _Call(call[1:at], subcommand, call[at + 1 :])
 
 
-def _related(options: Words) -> Words:
+def _global_options(options: Words) -> Words:
     """Return the global options that determine which repository and settings git reads."""
     return tuple(word for word in options if not word.startswith(_UNRELATED))
 
@@ -253,8 +253,8 @@ async def _submodules(git: Git, options: Words, folder: str) -> list[str]:
     content = read_regular_file(f"{top}/.gitmodules", _GITMODULES_LARGEST)
     for revision in (":.gitmodules", "HEAD:.gitmodules"):
         if content is None:
-            words = (*_related(options), "cat-file", "blob", revision)
-            found = await git(*words, about={}, folder=folder)
+            words = (*_global_options(options), "cat-file", "blob", revision)
+            found = await git(*words, variables={}, folder=folder)
             content = found.output.whole() if found.exit_code == 0 else None
     sections = _SUBMODULE_SECTION.finditer(content or b"")
     return [os.fsdecode(re.sub(rb"\\(.)", rb"\1", found[1])) for found in sections]

@@ -23,7 +23,7 @@ from holdfast.process.executables import find_executable
 from holdfast.process.launcher import CommandResult, Launcher
 from holdfast.process.protected_paths import ProtectedPaths, fold_path
 from holdfast.tools.files.errors import outside_scope, protected_path
-from holdfast.tools.files.hard_links import Places, ProtectedInodes
+from holdfast.tools.files.hard_links import ProtectedInodes, SearchedFolders
 from holdfast.tools.files.scope import split_path
 from holdfast.tools.git.cli import Git, git_output
 from holdfast.tools.process_context import ProcessContext
@@ -196,7 +196,7 @@ class Worktree:
         top, context = self.repository.top, self.git.context
 
         def find() -> list[str]:
-            places = Places(context.hidden, (top,), context.user_home)
+            places = SearchedFolders(context.hidden, (top,), context.user_home)
             return [
                 name for name in names if _is_protected(name) or _is_linked(f"{top}/{name}", places)
             ]
@@ -228,15 +228,15 @@ class Worktree:
 
     async def _ask(self, *words: str) -> CommandResult:
         top = self.repository.top
-        about = {"GIT_DIR": self.repository.git_dir, "GIT_WORK_TREE": top}
-        return await self.git(*words, about=about, folder=top)
+        variables = {"GIT_DIR": self.repository.git_dir, "GIT_WORK_TREE": top}
+        return await self.git(*words, variables=variables, folder=top)
 
     async def _settings(self) -> dict[str, str]:
         """Return the harmless settings; those of the repository take precedence."""
         home = self.git.context.user_home or ""
         found = await self.git.config(
             # An empty GIT_CONFIG_GLOBAL removes our override, so that git finds the user's file.
-            about={"GIT_DIR": self.repository.git_dir, "HOME": home, "GIT_CONFIG_GLOBAL": ""},
+            variables={"GIT_DIR": self.repository.git_dir, "HOME": home, "GIT_CONFIG_GLOBAL": ""},
             folder=self.repository.top,
             readable=("/", home) if home else (),
         )
@@ -252,7 +252,7 @@ def _is_protected(below: str) -> bool:
     return _RULES.hides(fold_path(split_path(below)), is_folder=False)
 
 
-def _is_linked(path: str, places: Places) -> bool:
+def _is_linked(path: str, places: SearchedFolders) -> bool:
     try:
         return _INODES.holds(os.lstat(path), places)
     # Not in the working tree: only its committed content is read.
@@ -282,20 +282,22 @@ class Shadow:
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": "" if in_place else _quote(objects),
         }
 
-    async def look(self, *words: str) -> CommandResult:
+    async def run_read_only(self, *words: str) -> CommandResult:
         """Run a command that changes nothing, in the working folder."""
         return await self._git(
             *words,
-            about=self._variables,
+            variables=self._variables,
             folder=self._git.context.folder,
             readable=(self.path, self._repository.top),
         )
 
-    async def stage(self, *words: str, author: Mapping[str, str] | None = None) -> CommandResult:
+    async def run_staging(
+        self, *words: str, author: Mapping[str, str] | None = None
+    ) -> CommandResult:
         """Run a command that may write the shadow's index, and objects; raises if it fails."""
         finished = await self._git(
             *words,
-            about=self._variables | dict(author or {}),
+            variables=self._variables | dict(author or {}),
             folder=self._repository.top,
             writable=(self.path, self._variables["GIT_OBJECT_DIRECTORY"]),
         )
@@ -308,7 +310,7 @@ class Shadow:
             os.makedirs(f"{self.path}/{name}")
         chosen = self.settings.pop("core.excludesfile", None)
         excluded = read_regular_file(f"{common_dir}/info/exclude", _EXCLUDE_LARGEST) or b""
-        _write(f"{self.path}/info/exclude", self._ignored(chosen) + b"\n" + excluded)
+        _write(f"{self.path}/info/exclude", self._global_ignore(chosen) + b"\n" + excluded)
         _write(f"{self.path}/config", os.fsencode("\n".join(self._configuration())))
         ref, commit = self.head
         _write(f"{self.path}/HEAD", f"{commit if ref is None else f'ref: {ref}'}\n".encode())
@@ -322,7 +324,7 @@ class Shadow:
         for name, folder in copied.items():
             read_regular_file(f"{folder}/{name}", _INDEX_LARGEST, copy=f"{self.path}/{name}")
 
-    def _ignored(self, file: str | None) -> bytes:
+    def _global_ignore(self, file: str | None) -> bytes:
         """Return the user's global ignore file."""
         home = self._git.context.user_home
         if home is None:

@@ -129,7 +129,7 @@ class GitStatus:
         seen = await run_in_thread(lambda stop: self._fingerprint(folder, ignored, stop))
         if known is not None and seen is not None and known.fingerprint == seen:
             return known.entries
-        states = dict(parse_status(await self._asked(folder)))
+        states = dict(parse_status(await self._run_status(folder)))
         entries = {path: state for path, state in states.items() if state != _PASSED_OVER}
         now = frozenset(path for path in states if path not in entries and path.endswith("/"))
         self._known.pop(folder, None)
@@ -145,13 +145,13 @@ class GitStatus:
     def _fingerprint(self, folder: str, ignored: frozenset[str], stop: Event) -> bytes | None:
         return fingerprint(find_repository(self._context(folder, folder)), ignored, stop)
 
-    async def _asked(self, folder: str) -> list[str]:
+    async def _run_status(self, folder: str) -> list[str]:
         with tempfile.TemporaryDirectory(prefix="holdfast-") as scratch:
             worktree = await run_in_thread(
                 lambda _: Worktree.find(self._context(folder, scratch), self._launcher)
             )
             async with worktree.shadow() as shadow:
-                return nul_records(git_output(await shadow.look(*_STATUS)))
+                return nul_records(git_output(await shadow.run_read_only(*_STATUS)))
 
     def _context(self, folder: str, scratch: str) -> ProcessContext:
         return process_context(folder, scratch, (Grant(),), settings=self._settings)

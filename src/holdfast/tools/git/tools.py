@@ -145,14 +145,16 @@ class _GitTools:
         words = _SHOW[arguments.show]
         async with worktree.shadow() as shadow:
             if arguments.show != "diff":
-                return _command_form(await shadow.look(*words, "--", spec))
+                return _command_form(await shadow.run_read_only(*words, "--", spec))
             words = (*words, "HEAD" if shadow.head.commit is not None else "--cached")
-            names = await shadow.look(*words, "--name-only", "--no-renames", "-z", "--", spec)
+            names = await shadow.run_read_only(
+                *words, "--name-only", "--no-renames", "-z", "--", spec
+            )
             if names.exit_code:
                 return _command_form(names)
             closed = await worktree.protected(nul_records(names))
             hiding = [f":(top,literal,exclude){name}" for name in closed]
-            found = _command_form(await shadow.look(*words, "--", spec, *hiding))
+            found = _command_form(await shadow.run_read_only(*words, "--", spec, *hiding))
         if closed:
             found["stdout"] += f"\n[{len(closed)} protected files are left out]\n"
         return found
@@ -193,7 +195,7 @@ class _GitTools:
                 parent = ("-p", planned.head.commit) if planned.head.commit else ()
                 words = ("commit-tree", tree, *parent, "-m", arguments.message)
                 author = _signature(planned.author)
-                made = await shadow.stage(*words, author=author)
+                made = await shadow.run_staging(*words, author=author)
                 commit = made.stdout.strip()
 
                 async def advance() -> None:
@@ -226,14 +228,14 @@ async def _plan(worktree: Worktree, arguments: CommitArguments) -> PlannedCommit
         before = await _stage(shadow, ())
         tree = await _stage(shadow, specs)
         listing = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--diff-filter=d")
-        names = nul_records(await shadow.stage(*listing, before, tree))
+        names = nul_records(await shadow.run_staging(*listing, before, tree))
         if closed := await worktree.protected(names):
             raise protected_path(visible(closed[0]))
         await _require_no_filter(shadow, names)
         form = shadow.settings.get("extensions.objectformat", "sha1")
         base = shadow.head.commit or _EMPTY_TREES[form]
         words = ("diff-tree", "-r", "--stat=100", "--summary", base, tree)
-        stat = (await shadow.stage(*words)).stdout
+        stat = (await shadow.run_staging(*words)).stdout
         if not stat.strip():
             raise ToolFailure(ResultCode.FAILED, "There is nothing to commit.")
         return PlannedCommit(
@@ -258,15 +260,15 @@ def _require_nothing_begun(git_dir: str) -> None:
 async def _stage(shadow: Shadow, specs: Sequence[str]) -> str:
     """Return the tree of the index, after staging the given paths."""
     if specs:
-        await shadow.stage("add", "--all", "--", *specs)
-    return (await shadow.stage("write-tree")).stdout.strip()
+        await shadow.run_staging("add", "--all", "--", *specs)
+    return (await shadow.run_staging("write-tree")).stdout.strip()
 
 
 async def _require_no_filter(shadow: Shadow, names: Sequence[str]) -> None:
     """Refuse files that need a git filter, because filter programs do not run here."""
     for start in range(0, len(names), _NAMES_AT_ONCE):
         words = ("check-attr", "-z", "filter", "--", *names[start : start + _NAMES_AT_ONCE])
-        found = nul_records(await shadow.stage(*words))
+        found = nul_records(await shadow.run_staging(*words))
         for name, _, value in zip(*[iter(found)] * 3, strict=True):
             if value not in ("unspecified", "unset"):
                 raise ToolFailure(
@@ -285,7 +287,7 @@ async def _advance(
     note = f"commit: {visible(_subject(arguments))}"
     moved = await worktree.git(
         *("update-ref", "-m", note, "HEAD", commit, was),
-        about={"GIT_DIR": repository.git_dir, **_signature(planned.author)},
+        variables={"GIT_DIR": repository.git_dir, **_signature(planned.author)},
         folder=repository.top,
         writable=(repository.git_dir, repository.common_dir),
     )

@@ -109,7 +109,7 @@ class McpClient:
             if began < self._rests_until:
                 return
             try:
-                self.tools, self.trouble = await self._listed(workspace), None
+                self.tools, self.trouble = await self._list_tools(workspace), None
                 return
             except (ToolFailure, HoldfastError) as trouble:
                 self.trouble = trouble.message
@@ -137,7 +137,7 @@ class McpClient:
         async with self._lock:
             await self._hang_up()
 
-    async def _listed(self, workspace: ToolWorkspace) -> tuple[ListedTool, ...]:
+    async def _list_tools(self, workspace: ToolWorkspace) -> tuple[ListedTool, ...]:
         if self._is_closed:
             raise _unavailable("the session has closed it")
         # Checked every time, because a grant may have been narrowed since.
@@ -145,7 +145,7 @@ class McpClient:
         require_consent(self.server, self._settings, grants, is_named=self._is_named)
         if self._connection is not None and self._connection.is_alive:
             try:
-                return await self._connection.listed(self._settings.list_limit)
+                return await self._connection.list_tools(self._settings.list_limit)
             except ToolFailure:
                 # The server may have restarted and lost its state, which only a new handshake
                 # repairs.
@@ -153,7 +153,7 @@ class McpClient:
         await self._hang_up()
         self._connection = await self._connect(workspace)
         await self._connection.ready(self._settings.connect_limit)
-        return await self._connection.listed(self._settings.list_limit)
+        return await self._connection.list_tools(self._settings.list_limit)
 
     async def _hang_up(self) -> None:
         connection, self._connection = self._connection, None
@@ -186,7 +186,11 @@ class McpClient:
         return McpConnection(
             lambda connection: reach(
                 McpServerTransport(
-                    url, settings.web, local=local, headers=headers, on_failure=connection.heard
+                    url,
+                    settings.web,
+                    local=local,
+                    headers=headers,
+                    on_failure=connection.record_failure,
                 )
             )
         )

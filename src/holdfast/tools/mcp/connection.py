@@ -60,12 +60,12 @@ class McpConnection:
         """Return whether the server can still be called."""
         return self._client is not None and not self._stop.is_set()
 
-    def heard(self, trouble: ToolFailure) -> None:
+    def record_failure(self, trouble: ToolFailure) -> None:
         """Record why a request failed; an `UnansweredRequest` is never overwritten."""
         if not isinstance(self.trouble, UnansweredRequest):
             self.trouble = trouble
 
-    def ended(self) -> None:
+    def record_end(self) -> None:
         """Record that the server has ended."""
         self._stop.set()
 
@@ -79,7 +79,7 @@ class McpConnection:
         if self._client is None:
             raise self._reason(_unavailable("its answer is not a valid MCP answer"))
 
-    async def listed(self, within: float) -> tuple[ListedTool, ...]:
+    async def list_tools(self, within: float) -> tuple[ListedTool, ...]:
         """Return the tools that the server offers now."""
         self.trouble = None
         try:
@@ -260,12 +260,12 @@ class _Process:
     def __init__(self, child: SupervisedChild, order: ChildOrder) -> None:
         self.child = child
         self.streams = cast("StreamWriter", child.stdin), child.stdout
-        self.gone = asyncio.ensure_future(child.ended())
+        self.gone = asyncio.ensure_future(child.wait_ended())
         self._name = visible(order.argv[0])
-        self._complaints = OutputBuffer(STDERR_MOST)
+        self._stderr = OutputBuffer(STDERR_MOST)
         stderr = cast("StreamReader", child.stderr)
         # Read continuously, because a process blocks when its stderr pipe is full.
-        self._hearing = asyncio.ensure_future(self._complaints.fill(stderr))
+        self._reading_stderr = asyncio.ensure_future(self._stderr.fill(stderr))
 
     async def end(self, connection: McpConnection) -> None:
         """Close its input, then send SIGTERM, then kill it."""
@@ -277,10 +277,10 @@ class _Process:
         await self.child.close()
         await asyncio.wait([self.gone])
         if isinstance(refused := self.gone.exception(), ChildNotStarted):
-            connection.heard(_not_started(refused))
-        self._hearing.cancel()
-        await asyncio.gather(self._hearing, return_exceptions=True)
-        if complaints := self._complaints.text().strip():
+            connection.record_failure(_not_started(refused))
+        self._reading_stderr.cancel()
+        await asyncio.gather(self._reading_stderr, return_exceptions=True)
+        if complaints := self._stderr.text().strip():
             log.info("an MCP server (%s) reported a problem: %s", self._name, visible(complaints))
 
 
@@ -288,7 +288,7 @@ async def _watch(process: _Process, reading: asyncio.Task[None], connection: Mcp
     await asyncio.wait([process.gone])
     # Its last messages may still be in the pipe.
     await asyncio.wait([reading], timeout=_DRAIN_SECONDS)
-    connection.ended()
+    connection.record_end()
 
 
 async def _read(stdout: StreamReader, theirs: MessageStream, connection: McpConnection) -> None:
@@ -308,7 +308,7 @@ async def _read(stdout: StreamReader, theirs: MessageStream, connection: McpConn
     except Exception:  # noqa: BLE001 — the process ended or the reader is gone
         log.debug("an MCP server closed its output")
     finally:
-        connection.ended()
+        connection.record_end()
 
 
 async def _write(stdin: StreamWriter, theirs: MessageStream) -> None:
@@ -382,7 +382,7 @@ class McpServerTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         try:
-            answer = await self._asked(request)
+            answer = await self._request(request)
         except ToolFailure as trouble:
             self._on_failure(trouble)
             # A response instead of an exception, which would also end all other calls to the
@@ -391,7 +391,7 @@ class McpServerTransport(httpx2.AsyncBaseTransport):
         body = _Body(answer, self._on_failure)
         return httpx2.Response(answer.status, headers=list(answer.headers), stream=body)
 
-    async def _asked(self, request: httpx2.Request) -> WebResponse:
+    async def _request(self, request: httpx2.Request) -> WebResponse:
         url = read_url(str(request.url), schemes=(self.url.scheme,))
         if url.origin != self.url.origin:
             raise ToolFailure(

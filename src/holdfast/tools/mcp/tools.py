@@ -85,7 +85,7 @@ class McpTools:
 
     async def offers(self, workspace: ToolWorkspace) -> tuple[LlmTool, ...]:
         """Return the session's tools that its servers offer now."""
-        survey = await self._refreshed(workspace)
+        survey = await self._refresh(workspace)
         return tuple(
             LlmTool(
                 name=each.id, description=each.listed.description, parameters=each.listed.schema
@@ -105,14 +105,14 @@ class McpTools:
         """Return what is missing, as sentences for display; queries the servers at most once."""
         if workspace.session in self._lines:
             return self._survey(workspace.session).troubles
-        return (await self._refreshed(workspace)).troubles
+        return (await self._refresh(workspace)).troubles
 
     async def find(self, workspace: ToolWorkspace, name: str) -> LocalTool[Any] | None:
         """Return the tool; if its declared server is missing, the tool fails with `unavailable`."""
         if not name.startswith(REMOTE) or not (workspace.servers or workspace.session_servers):
             return None
         known = self._survey(workspace.session).found.get(name)
-        found = known or (await self._refreshed(workspace)).found.get(name)
+        found = known or (await self._refresh(workspace)).found.get(name)
         if found is not None:
             return self._tool(found.id, found.listed.description, found.listed.schema)
         declared = self._lines.get(workspace.session, {})
@@ -134,14 +134,14 @@ class McpTools:
 
     def _tool(self, name: str, description: str, schema: Mapping[str, Any]) -> LocalTool[Any]:
         async def plan(workspace: ToolWorkspace, arguments: dict[str, Any]) -> CallPlan:
-            return await self._planned(workspace, name, arguments)
+            return await self._plan(workspace, name, arguments)
 
         async def act(
-            workspace: ToolWorkspace, arguments: dict[str, Any], asked: RequestedCall
+            workspace: ToolWorkspace, arguments: dict[str, Any], request: RequestedCall
         ) -> dict[str, Any]:
-            found = self._present(workspace, name)
+            found = self._require_tool(workspace, name)
             line = self._lines[workspace.session][found.server.id]
-            return await line.call(found.listed.name, arguments, key=asked.idempotency_key)
+            return await line.call(found.listed.name, arguments, key=request.idempotency_key)
 
         return LocalTool(
             name=name,
@@ -153,11 +153,11 @@ class McpTools:
             act=act,
         )
 
-    async def _planned(
+    async def _plan(
         self, workspace: ToolWorkspace, name: str, arguments: dict[str, Any]
     ) -> CallPlan:
-        await self._refreshed(workspace, only=name)
-        found = self._present(workspace, name)
+        await self._refresh(workspace, only=name)
+        found = self._require_tool(workspace, name)
         _require_fit(found.listed.schema, arguments)
         server, listed = found.server, found.listed
         lines = [f"Call {visible(listed.name)} of the MCP server {server.id} at"]
@@ -175,7 +175,7 @@ class McpTools:
             memory=f"mcp:{name}:{found.target[:16]}",
         )
 
-    def _present(self, workspace: ToolWorkspace, name: str) -> FoundTool:
+    def _require_tool(self, workspace: ToolWorkspace, name: str) -> FoundTool:
         survey = self._survey(workspace.session)
         found = survey.found.get(name)
         if found is None:
@@ -183,15 +183,15 @@ class McpTools:
             raise ToolFailure(ResultCode.UNAVAILABLE, f"{name} is not available now. {why}".strip())
         return found
 
-    async def _refreshed(self, workspace: ToolWorkspace, *, only: str | None = None) -> ToolSurvey:
+    async def _refresh(self, workspace: ToolWorkspace, *, only: str | None = None) -> ToolSurvey:
         lines = self._lines_of(workspace)
         known = self._survey(workspace.session).found.get(only) if only else None
-        asked = [lines[known.server.id]] if known else list(lines.values())
+        clients = [lines[known.server.id]] if known else list(lines.values())
         async with asyncio.TaskGroup() as group:
-            for line in asked:
+            for line in clients:
                 group.create_task(line.refresh(workspace))
         survey = self._survey(workspace.session)
-        for line in asked:
+        for line in clients:
             if line.kept is None:
                 ids = (id for id, each in survey.found.items() if each.server is line.server)
                 # Stays `None` while no tool is found: the first non-empty discovery defines the
@@ -230,7 +230,7 @@ class McpTools:
         troubles = list(self._wrong.get(session, ()))
         for line in lines:
             troubles += _server_notices(line)
-            for each in _allowed(line):
+            for each in _allowed_tools(line):
                 by_id[each.id].append(each)
         twice = [id for id, found in by_id.items() if len(found) > 1]
         if twice:
@@ -261,7 +261,7 @@ def _has_tool(kept: frozenset[str] | None, id: str) -> bool:
     return kept is None or id in kept
 
 
-def _allowed(line: McpClient) -> Iterator[FoundTool]:
+def _allowed_tools(line: McpClient) -> Iterator[FoundTool]:
     allowlist = line.server.tools_allowlist
     for listed in line.tools:
         id = remote_id(line.server.id, listed.name)
@@ -348,13 +348,13 @@ class PassthroughServers:
             try:
                 require_consent(server, self._settings, grants, is_named="ref" in entry)
                 _require_whole(server, workspace)
-                found[server.id] = await self._handed(server, workspace)
+                found[server.id] = await self._to_client_server(server, workspace)
             except (ToolFailure, HoldfastError) as trouble:
                 why = trouble.message.rstrip(".")
                 troubles.append(f"The agent does not get the MCP server {server.id}: {why}.")
         return ClientMcpServers(companions=tuple(found.values()), troubles=tuple(troubles))
 
-    async def _handed(self, server: Server, workspace: ToolWorkspace) -> ClientMcpServer:
+    async def _to_client_server(self, server: Server, workspace: ToolWorkspace) -> ClientMcpServer:
         if isinstance(server, StdioServer):
             argv = await run_in_thread(lambda _: self._argv(server, workspace))
             own = await resolve_secrets(server.env, self._settings)
@@ -363,7 +363,7 @@ class PassthroughServers:
                 transport="stdio",
                 command=argv[0],
                 args=argv[1:],
-                values=_hide_secrets({**dict(self._passed_on(server)), **own}),
+                values=_hide_secrets({**dict(self._env_to_pass(server)), **own}),
             )
         return ClientMcpServer(
             name=server.id,
@@ -382,7 +382,7 @@ class PassthroughServers:
             raise ToolFailure(ResultCode.UNAVAILABLE, "its command does not exist")
         return (*(() if is_at_home else _START_AT_ROOT), program.path, *server.args)
 
-    def _passed_on(self, server: StdioServer) -> Iterator[tuple[str, str]]:
+    def _env_to_pass(self, server: StdioServer) -> Iterator[tuple[str, str]]:
         ours = self._settings.processes.environment
         return ((name, ours[name]) for name in server.env_names if name in ours)
 

@@ -50,12 +50,12 @@ def secure_context() -> ssl.SSLContext:
 class WebSettings:
     """Settings of all outgoing web requests of tools.
 
-    `credentials` maps an exact host to its credential source. `judge` returns why an address is
-    blocked, or `None`. `time_limit` covers a whole request, including name resolution.
+    `credentials` maps an exact host to its credential source. `address_check` returns why an
+    address is blocked, or `None`. `time_limit` covers a whole request, including name resolution.
     """
 
     resolve: Resolver = resolve_by_system
-    judge: AddressCheck = blocked_reason
+    address_check: AddressCheck = blocked_reason
     tls: Callable[[], ssl.SSLContext] = secure_context
     credentials: Mapping[str, CredentialSource] = field(default_factory=dict)
     time_limit: float = 30.0
@@ -87,7 +87,7 @@ async def checked_addresses(url: Url, settings: WebSettings, *, local: bool) -> 
     except (OSError, UnicodeError) as error:
         raise ToolFailure(ResultCode.FAILED, f"{url.host} cannot be resolved.") from error
     for address in found:
-        why = settings.judge(address) if not local else _not_loopback_reason(address)
+        why = settings.address_check(address) if not local else _not_loopback_reason(address)
         if why is not None:
             raise ToolFailure(
                 ResultCode.ADDRESS_BLOCKED,

@@ -138,7 +138,7 @@ class _HttpRequestTool:
         self._settings = settings
 
     async def plan(self, workspace: ToolWorkspace, arguments: RequestArguments) -> CallPlan:
-        url, headers = self._judged(workspace, arguments)
+        url, headers = self._check(workspace, arguments)
         has_credential = url.host in self._settings.credentials
         lines = [f"{arguments.method} {url.text}"]
         lines += [f"{name}: {visible(value)}" for name, value in headers]
@@ -157,7 +157,7 @@ class _HttpRequestTool:
     ) -> dict[str, Any]:
         from holdfast.tools.web.exchange import WebRequest, open_exchange, remove_credential
 
-        url, headers = self._judged(workspace, arguments)
+        url, headers = self._check(workspace, arguments)
         request = WebRequest(
             url=url,
             method=arguments.method,
@@ -194,7 +194,7 @@ class _HttpRequestTool:
             "body_bytes": len(body),
         }
 
-    def _judged(self, workspace: ToolWorkspace, arguments: RequestArguments) -> tuple[Url, Headers]:
+    def _check(self, workspace: ToolWorkspace, arguments: RequestArguments) -> tuple[Url, Headers]:
         url = read_url(arguments.url)
         require_domain(url, workspace.grants)
         if len(arguments.body.encode()) > _BODY_LARGEST:
@@ -212,12 +212,12 @@ def _effect(arguments: RequestArguments) -> Effect:
 
 
 def _key(
-    arguments: RequestArguments, headers: Headers, asked: RequestedCall
+    arguments: RequestArguments, headers: Headers, request: RequestedCall
 ) -> Iterator[tuple[str, str]]:
     """Yield an idempotency key header, unless the method only reads or the caller set one."""
     has_own = any(name == _KEY for name, _ in headers)
     if arguments.method not in {"GET", "HEAD"} and not has_own:
-        key = asked.idempotency_key
+        key = request.idempotency_key
         is_usual = len(key) <= _KEY_LONGEST and HEADER_VALUE.fullmatch(key)
         yield _KEY, key if is_usual else hashlib.sha256(key.encode()).hexdigest()
 
