@@ -124,7 +124,7 @@ async def blocks_left(store: Store, folder: Path) -> int:
     clock = SystemClock()
     stamping = Stamping(clock=clock, id_factory=IdFactory(clock, SystemRandomness()))
     with closing(BlockFolder(folder)) as source:
-        return await BlockZones(store, stamping, LOCAL_OWNER, source).left()
+        return await BlockZones(store, stamping, LOCAL_OWNER, source).count_missing()
 
 
 def build_models(secrets: Secrets) -> "ModelRouter":

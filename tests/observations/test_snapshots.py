@@ -15,9 +15,9 @@ from holdfast.observations.snapshots import (
     CachedFold,
     Resolver,
     SizedCache,
+    entity_of_row,
     find,
-    found_in_list,
-    mark_of,
+    newest_of,
 )
 from tests.houses import raw
 from tests.observations.claims import SUBJECT, a_claim, a_payload
@@ -34,7 +34,7 @@ def merged(*durations: int) -> CachedFold:
     claims = [a_claim(number, duration=each) for number, each in enumerate(durations, 1)]
     for claim in claims:
         fold.add(claim)
-    return CachedFold(fold=fold, newest=mark_of(claims[-1]), size=10)
+    return CachedFold(fold=fold, newest=newest_of(claims[-1]), size=10)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ async def test_one_more_claim_is_merged_into_what_is_remembered(quiet: Holdfast)
         async def look(tx: object) -> tuple[int, bool]:
             found = await find(tx, quiet.owner, "abc123")  # type: ignore[arg-type]
             before = resolver.folds.look(NAME)
-            known = await resolver.merged(tx, found)  # type: ignore[arg-type]
+            known = await resolver.fold_of(tx, found)  # type: ignore[arg-type]
             resolver.folds.put(NAME, known)
             return known.fold.count, before is not None and known.fold is before.fold
 
@@ -119,7 +119,7 @@ async def test_what_is_listed_and_gone_is_not_there(quiet: Holdfast, place: dict
     listed = ListedEntity(value=None, entity_id=SUBJECT.entity_id, **place)  # type: ignore[arg-type]
 
     with pytest.raises(NotFound):
-        await quiet.store.read(lambda tx: found_in_list(tx, quiet.owner, listed))
+        await quiet.store.read(lambda tx: entity_of_row(tx, quiet.owner, listed))
 
 
 async def test_a_secret_of_ours_is_not_kept(quiet: Holdfast) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.search.tokenizer import WORD_LONGEST, placed_words, words_of
+from holdfast.search.tokenizer import WORD_LONGEST, locate_words, words_of
 from tests.marks import each_case
 
 
@@ -41,7 +41,7 @@ def test_a_text_has_these_words(text: str, words: list[str]) -> None:
 
 @given(st.text())
 def test_the_words_are_the_same_with_and_without_their_places(text: str) -> None:
-    placed = list(placed_words(text))
+    placed = list(locate_words(text))
 
     assert [word for word, _, _ in placed] == words_of(text)
     assert all(words_of(text[start:end]).count(word) for word, start, end in placed)
@@ -61,14 +61,14 @@ def test_a_long_text_has_the_words_of_its_stretches(gap: str) -> None:
     random.Random(1).shuffle(pieces)
     text = gap.join(pieces)
 
-    assert words_of(text) == [word for word, _, _ in placed_words(text)]
+    assert words_of(text) == [word for word, _, _ in locate_words(text)]
 
 
 def test_words_of_a_million_characters_leave_no_memory_behind() -> None:
     tracemalloc.start()
     try:
         for mark in "abcdefgh":
-            (word,) = {word for word, _, _ in placed_words(mark * 1_000_000)}
+            (word,) = {word for word, _, _ in locate_words(mark * 1_000_000)}
             assert word == mark * WORD_LONGEST
         kept, most = tracemalloc.get_traced_memory()
     finally:

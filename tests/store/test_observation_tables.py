@@ -99,13 +99,13 @@ async def test_what_is_kept_is_found_again(store: SqliteStore) -> None:
             await tx.observations.entity(subject),
             await tx.observations.by_id(LOCAL_OWNER, known.entity_id),
             await tx.observations.by_key(known.key),
-            *await tx.observations.named(LOCAL_OWNER, "abc123"),
+            *await tx.observations.by_name(LOCAL_OWNER, "abc123"),
             await tx.observations.by_id(Owner("ada"), known.entity_id),
-            await tx.observations.keyed(LOCAL_OWNER, "k"),
+            await tx.observations.by_idempotency_key(LOCAL_OWNER, "k"),
         ]
 
     assert await store.read(found) == [known, known, known, known, None, None]
-    keyed = await store.read(lambda tx: tx.observations.keyed(Owner("ada"), "k"))
+    keyed = await store.read(lambda tx: tx.observations.by_idempotency_key(Owner("ada"), "k"))
     assert keyed is not None
     assert (keyed.subject, keyed.ordinal, keyed.fields) == (other.subject, 1, COMPLETE)
 
@@ -205,7 +205,7 @@ async def test_what_is_computed_again_is_what_was_kept(file: Path, store: Sqlite
     async def anew(tx: Tx) -> list[bool]:
         found = []
         for key in await tx.observations.keys(0, 10):
-            known = await tx.observations.proven(key)
+            known = await tx.observations.verified(key)
             fold = Fold(known.subject)
             for each in await tx.observations.since(known, 1):
                 fold.add(each)

@@ -328,7 +328,7 @@ async def test_a_session_that_is_removed_while_the_index_catches_up_leaves_no_wo
     async with asyncio.timeout(PATIENCE):
         await stores[0].write(lambda tx: tx.search.catch_up(9))
         await removing[0]
-        while await stores[0].write(lambda tx: tx.search.bury(9)):
+        while await stores[0].write(lambda tx: tx.search.remove_documents(9)):
             pass
 
     kept = f"SELECT DISTINCT document >> {WIDTH} FROM search_index"

@@ -6,7 +6,7 @@ from importlib import import_module
 import pytest
 
 import holdfast
-from holdfast.search.documents import BE_THOROUGH, EMPTY
+from holdfast.search.documents import EMPTY, SET_SECURE_DELETE
 from holdfast.store.postgres.dialect import OVERRIDES, Statement, statement_of
 from tests.marks import each_case
 from tests.postgres import Databases
@@ -33,7 +33,7 @@ def texts() -> list[str]:
 
 
 def _is_whole(text: str) -> bool:
-    is_of_files = any(word in text for word in OF_FILES) or text == BE_THOROUGH
+    is_of_files = any(word in text for word in OF_FILES) or text == SET_SECURE_DELETE
     return "{" not in text and not text.endswith("VALUES ") and not is_of_files
 
 

@@ -12,8 +12,8 @@ from holdfast.search.documents import (
     DocumentOrigin,
     day_beginnings,
     days,
+    document_number,
     mark,
-    place_of,
     source_of,
     text_words,
 )
@@ -25,7 +25,7 @@ DAYS = st.integers(0, 99_999)
 
 @given(st.integers(1, 1 << 37) | st.integers(-(1 << 37), -1), st.integers(0, NUMBERS - 1))
 def test_a_number_says_what_it_stands_for(key: int, number: int) -> None:
-    place = place_of(key, number)
+    place = document_number(key, number)
 
     assert source_of(place) == (key, number)
     assert LOWEST <= place <= HIGHEST

@@ -97,11 +97,11 @@ async def test_of_large_messages_few_are_read_at_a_time(
 
     async def begun(database: Database, wanted: list[IndexRange]) -> list[IndexRange]:
         read.append([])
-        return await fitting(database, wanted)
+        return await fit(database, wanted)
 
-    fitting = search_index._fitting
+    fit = search_index._fit
     monkeypatch.setattr(search_index, "_messages", noted)
-    monkeypatch.setattr(search_index, "_fitting", begun)
+    monkeypatch.setattr(search_index, "_fit", begun)
     done = await catch_up(house)
 
     assert (done, read) == (9, [[1, 2, 3], [4], [1], [1]])
@@ -156,8 +156,8 @@ async def test_an_old_title_leaves_no_trace_in_the_index(house: Holdfast) -> Non
 async def test_much_that_is_removed_is_forgotten_bit_by_bit(
     house: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_index, "BURIED_TOGETHER", 1)
-    monkeypatch.setattr(search_index, "BURIAL_SECONDS", -1.0)
+    monkeypatch.setattr(search_index, "REMOVE_BATCH", 1)
+    monkeypatch.setattr(search_index, "REMOVE_SECONDS", -1.0)
     session = await said(house, "one tide", "two tide")
     await catch_up(house)
 

@@ -127,7 +127,10 @@ async def test_a_name_that_cannot_be_is_refused(quiet: Holdfast, name: str) -> N
         ("UPDATE zone_files SET size = size + 1", "z f is damaged."),
         ("UPDATE zone_parts SET tail = x'20' WHERE part = 1", "part 1 of z f is damaged."),
         ("DELETE FROM zone_parts WHERE part = 0", "part 1 of z f does not follow the part"),
-        ("DELETE FROM zone_parts WHERE part = 2", "the content of z f does not match its size and line count."),
+        (
+            "DELETE FROM zone_parts WHERE part = 2",
+            "the content of z f does not match its size and line count.",
+        ),
     ],
 )
 async def test_damage_is_named_and_nothing_of_it_is_read(
@@ -148,7 +151,10 @@ async def test_damage_is_named_and_nothing_of_it_is_read(
         ("UPDATE zone_files SET rest = zeroblob(length(rest))", "part 0 of z f is damaged."),
         ("UPDATE zone_files SET rest = rest || x'20'", "z f is damaged."),
         ("UPDATE zone_files SET rest_checksum = 1", "z f is damaged."),
-        ("DELETE FROM zone_parts WHERE start > 0", "the content of z f does not match its size and line count."),
+        (
+            "DELETE FROM zone_parts WHERE start > 0",
+            "the content of z f does not match its size and line count.",
+        ),
         ("DELETE FROM zone_parts WHERE start = 0", "part 0 of z f is damaged."),
         ("UPDATE zone_parts SET start = start + 1 WHERE start > 0", "part 0 of z f is damaged."),
         ("UPDATE zone_parts SET ended = 1 WHERE start > 0", "part 0 of z f is damaged."),

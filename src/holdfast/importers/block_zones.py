@@ -136,20 +136,20 @@ class BlockZones:
         blocks = await asyncio.to_thread(self._source.blocks)
         if blocks is None:
             return BlockReport(stats=MigrationStats())
-        report = await self._bring_all(sorted(blocks, key=lambda block: block.oid))
+        report = await self._import_all(sorted(blocks, key=lambda block: block.oid))
         if not self._is_dry and not report.troubles:
             await self._store.write(lambda tx: tx.zones.mark(mark, stamp_of(self._stamping).at))
             await asyncio.to_thread(write_flag_file, data_dir, MIGRATION_MARKER_V1)
         log.info("block zones were imported", extra={"fields": asdict(report.stats)})
         return report
 
-    async def left(self) -> int:
+    async def count_missing(self) -> int:
         """Return how many blocks have a snapshot that is in no archive and no active zone."""
         self._is_dry = self._counts_active = True
         blocks = await asyncio.to_thread(self._source.blocks)
-        return (await self._bring_all(blocks or [])).stats.archives_written
+        return (await self._import_all(blocks or [])).stats.archives_written
 
-    async def _bring_all(self, blocks: list[Block]) -> BlockReport:
+    async def _import_all(self, blocks: list[Block]) -> BlockReport:
         """Import every block, then fill the active zones."""
         newest: dict[str, _SourceBlock] = {}
         for block in blocks:
@@ -166,7 +166,7 @@ class BlockZones:
             if before is None or source_block.modified_ms > before.modified_ms:
                 newest[source_block.definition_id] = source_block
         for source_block in newest.values():
-            await self._try(source_block, "seed", self._seed)
+            await self._try(source_block, "seed", self._fill_active)
         stats = MigrationStats(**self._counts, failures=len(self._failures_seen))
         return BlockReport(stats=stats, troubles=tuple(self._failures_seen))
 
@@ -199,11 +199,11 @@ class BlockZones:
 
     async def _archive(self, source_block: _SourceBlock) -> None:
         async def work(tx: Tx) -> bool:
-            if await self._is_held(tx, source_block):
+            if await self._is_archived(tx, source_block):
                 return False
             at = source_block.archived_ms or stamp_of(self._stamping).at
             zone, _ = await free_archive(tx, self._owner, source_block.definition_id, at)
-            await self._bring(tx, source_block, zone)
+            await self._import_block(tx, source_block, zone)
             return True
 
         if self._is_dry:
@@ -215,7 +215,7 @@ class BlockZones:
     async def _would_write(self, source_block: _SourceBlock) -> bool:
         digest = await asyncio.to_thread(self._digest, source_block)
         key = (source_block.definition_id, digest)
-        is_held = await self._store.read(lambda tx: self._is_held(tx, source_block))
+        is_held = await self._store.read(lambda tx: self._is_archived(tx, source_block))
         is_new = not is_held and key not in self._promised
         self._promised.add(key)
         return is_new
@@ -228,7 +228,7 @@ class BlockZones:
                 total.update(piece)
         return total.digest()
 
-    async def _is_held(self, tx: Tx, source_block: _SourceBlock) -> bool:
+    async def _is_archived(self, tx: Tx, source_block: _SourceBlock) -> bool:
         """Return whether an archive of the agent has the same bytes."""
         found = await archives_of(tx, self._owner, source_block.definition_id)
         active = [agent_current_zone(source_block.definition_id)] if self._counts_active else []
@@ -254,27 +254,27 @@ class BlockZones:
                 start += len(piece)
         return True
 
-    async def _seed(self, source_block: _SourceBlock) -> None:
+    async def _fill_active(self, source_block: _SourceBlock) -> None:
         zone = agent_current_zone(source_block.definition_id)
 
-        async def look(tx: Tx) -> bool:
+        async def read(tx: Tx) -> bool:
             state = await tx.zones.file(self._owner, zone, SNAPSHOT_FILE)
             return state is None or not state.size
 
         async def work(tx: Tx) -> bool:
-            if not await look(tx):
+            if not await read(tx):
                 return False
             stamp = stamp_of(self._stamping)
             # A log without a snapshot is archived first, so that two logs are never mixed.
             await make_room(tx, self._owner, zone, lambda: stamp.at)
-            await self._bring(tx, source_block, zone)
+            await self._import_block(tx, source_block, zone)
             return True
 
-        is_free = await (self._store.read(look) if self._is_dry else self._store.write(work))
+        is_free = await (self._store.read(read) if self._is_dry else self._store.write(work))
         if is_free:
             self._count("current_zones_seeded")
 
-    async def _bring(self, tx: Tx, source_block: _SourceBlock, zone: str) -> None:
+    async def _import_block(self, tx: Tx, source_block: _SourceBlock, zone: str) -> None:
         stamp = stamp_of(self._stamping)
         for name, known in source_block.files.items():
             file = await ensure_file(tx, self._owner, zone, name, stamp=stamp)

@@ -159,7 +159,7 @@ class CursorMemory:
         """Import every file; a failed file is reported and does not stop the others."""
         places = await asyncio.to_thread(self._folder.files)
         for number, (kind, path) in enumerate(places, start=1):
-            await self._bring(kind, path)
+            await self._import_file(kind, path)
             if progress is not None:
                 progress(number, len(places))
         report = await self._report()
@@ -167,7 +167,7 @@ class CursorMemory:
         log.info("memories were imported", extra={"fields": counts})
         return report
 
-    async def _bring(self, kind: EntityType, path: str) -> None:
+    async def _import_file(self, kind: EntityType, path: str) -> None:
         """Import one file, or record why it failed."""
         self._files[kind] += 1
         try:
@@ -179,7 +179,9 @@ class CursorMemory:
         except OSError as error:
             self._fail(path, "unreadable", {"message": error.strerror or "it cannot be read"})
             return
-        known = await self._store.read(lambda tx: tx.observations.keyed(self._owner, found.key))
+        known = await self._store.read(
+            lambda tx: tx.observations.by_idempotency_key(self._owner, found.key)
+        )
         subject = found.claim.payload.subject_of(self._owner) if known is None else known.subject
         is_new = known is None and await self._write(found)
         self._note(path, found, subject, is_new=is_new)
@@ -253,10 +255,10 @@ class CursorMemory:
                 SkippedFile(file=storable(path), reason=reason)
                 for path, reason in sorted(self._folder.skipped.items())
             ),
-            verified=await self._verified(),
+            verified=await self._verify(),
         )
 
-    async def _verified(self) -> ImportVerification:
+    async def _verify(self) -> ImportVerification:
         found, missing = 0, []
         for subject, is_on in self._subjects.items():
             is_there, is_in_timeline = (True, is_on)

@@ -32,7 +32,7 @@ FOLDERS: Final = {
 LARGEST: Final = 8 << 20
 ENDING: Final = ".json"
 # Where a project keeps its memories, for the remedy of an error.
-NEARBY: Final = (".cursor/memory", "memory")
+USUAL_FOLDERS: Final = (".cursor/memory", "memory")
 _NAMES: Final = ", ".join(f"{name}/" for name in FOLDERS)
 
 
@@ -100,7 +100,7 @@ class MemoryFolder:
         """Refuse a folder above or below the right one, where an import would find no file."""
         if any(os.path.lexists(os.path.join(self.path, name)) for name in FOLDERS):
             return
-        nearby = (*(root / each for each in NEARBY), root.parent)
+        nearby = (*(root / each for each in USUAL_FOLDERS), root.parent)
         meant = next((each for each in nearby if (each / "sessions").is_dir()), None)
         remedy = "the folder that contains sessions/" if meant is None else str(meant)
         raise Invalid(Code.NOT_A_FOLDER, f"{root} contains none of {_NAMES}; name {remedy}.")
@@ -142,7 +142,7 @@ class MemoryFolder:
 NAME: Final = "cursor-memory"
 IMPORTED: Final = {"type": "session_imported", "result": "success"}
 # Where the next word of a name in camelCase begins.
-_HUMP: Final = re.compile(r"(?<=[a-z0-9])[A-Z]")
+_CAMEL_BOUNDARY: Final = re.compile(r"(?<=[a-z0-9])[A-Z]")
 _DAY: Final = re.compile(r"(\d{4})(\d{2})(\d{2})(?!\d)", re.ASCII)
 _UNIT: Final = re.compile(r"FU-[0-9]+")
 _VERSION: Final = re.compile(r"v[0-9]+\.[0-9]+\.[0-9]+")
@@ -188,7 +188,7 @@ def map_fields(file: MemoryFile, data: Any) -> Any:
     aliases = _ALIASES[file.entity_type]
     known = {*members_of(PAYLOADS[file.entity_type]), *chain(*aliases.values())}
     for given in list(data):
-        name = _HUMP.sub(r"_\g<0>", given).lower()
+        name = _CAMEL_BOUNDARY.sub(r"_\g<0>", given).lower()
         if name != given and name in known and data.get(name) is None:
             data[name] = data.pop(given)
     for name, names in aliases.items():

@@ -98,10 +98,10 @@ class TemplatePromotion:
             self._fail(template.id, error)
             return
         self._count("instances_repointed", repointed)
-        done = [await self._moved(template, target, zone) for zone in zones]
+        done = [await self._move(template, target, zone) for zone in zones]
         self._count("templates_promoted", int(all(done)))
 
-    async def _moved(self, template: Agent, target: Agent, zone: str) -> bool:
+    async def _move(self, template: Agent, target: Agent, zone: str) -> bool:
         new = rename_zone(zone, target.id)
 
         async def work(tx: Tx) -> int:

@@ -73,7 +73,7 @@ def _payload_warnings(
         elif payload[name] is not None:
             value = typed[name]
             if type(value) is Moment and value.is_assumed:
-                found.append(_assumed((name,)))
+                found.append(_assumed_utc((name,)))
         elif name in _IGNORED_AS_NULL and entity_type is EntityType.AGENT_SESSION:
             rule = "is null and was taken as not sent"
             found.append(_warning((name,), WarningCode.NULL_IGNORED, rule))
@@ -83,7 +83,7 @@ def _payload_warnings(
     if entity_type is EntityType.AGENT_SESSION:
         for number, action in enumerate(typed.get("actions") or ()):
             if action.timestamp is not None and action.timestamp.is_assumed:
-                found.append(_assumed(("actions", number, "timestamp")))
+                found.append(_assumed_utc(("actions", number, "timestamp")))
             if action.result not in RESULTS:
                 path = ("actions", number, "result")
                 rule = "is not one of failure, success, warning"
@@ -92,7 +92,7 @@ def _payload_warnings(
         checkpoints = typed.get("checkpoints") or ()
         for number, checkpoint in enumerate(checkpoints):
             if checkpoint.timestamp.is_assumed:
-                found.append(_assumed(("checkpoints", number, "timestamp")))
+                found.append(_assumed_utc(("checkpoints", number, "timestamp")))
         start, end = typed.get("started_at"), typed.get("ended_at")
         times = [each.timestamp.ms for each in checkpoints]
         ms = start.ms if start else None, end.ms if end else None
@@ -195,7 +195,7 @@ def sort_warnings(
     return tuple(sorted(warnings, key=place))
 
 
-def _assumed(path: Path) -> SchemaWarning:
+def _assumed_utc(path: Path) -> SchemaWarning:
     rule = "has no offset and was read as UTC"
     return _warning(path, WarningCode.TIMESTAMP_ASSUMED_UTC, rule)
 

@@ -70,7 +70,7 @@ def claim_of(journal: JournalView, horizon: AsOf = EVERYTHING) -> JournalClaim |
     session = journal.session
     if not horizon.shows(session.created_at, session.created_at):
         return None
-    rows = [row for row in _own(journal) if horizon.shows(row.created_at, row.created_at)]
+    rows = [row for row in _own_rows(journal) if horizon.shows(row.created_at, row.created_at)]
     results = _results(rows, journal.calls)
     opened = {"type": OPENED, "result": "success", "timestamp": _at(session.created_at)}
     fields: dict[str, Any] = {
@@ -80,7 +80,7 @@ def claim_of(journal: JournalView, horizon: AsOf = EVERYTHING) -> JournalClaim |
         "started_at": _at(session.created_at),
     }
     times = dict.fromkeys(("session_id", "started_at"), truncate_to_ms(session.created_at))
-    ended = _ended(session, horizon)
+    ended = _ended_at(session, horizon)
     if ended is not None:
         closing = {"ended_at": _at(ended)} | _duration(session.created_at, ended)
         fields |= closing
@@ -97,7 +97,7 @@ def claim_of(journal: JournalView, horizon: AsOf = EVERYTHING) -> JournalClaim |
 _CallResult = tuple[Message, ToolResult, str]
 
 
-def _own(journal: JournalView) -> Iterator[Message]:
+def _own_rows(journal: JournalView) -> Iterator[Message]:
     """Yield the rows that the session wrote itself, without those a fork inherited."""
     forked = journal.session.forked_from
     inherited = forked.sequence if forked else 0
@@ -157,7 +157,7 @@ def _checkpoints(
                     yield decode_exact(canonical(claimed))
 
 
-def _ended(session: Session, horizon: AsOf) -> datetime | None:
+def _ended_at(session: Session, horizon: AsOf) -> datetime | None:
     ended = session.finished_at
     if session.status in OPEN or ended is None or not horizon.shows(ended, ended):
         return None
@@ -168,7 +168,7 @@ def _last_at(session: Session, rows: Sequence[Message], horizon: AsOf) -> dateti
     """Return the time of the last write within the horizon."""
     if horizon.shows(session.updated_at, session.updated_at):
         return session.updated_at
-    seen = [session.created_at, _ended(session, horizon), *(row.created_at for row in rows)]
+    seen = [session.created_at, _ended_at(session, horizon), *(row.created_at for row in rows)]
     return max(at for at in seen if at is not None)
 
 

@@ -25,11 +25,11 @@ from holdfast.observations.rows import (
     MENTIONED,
     SELECTED,
     TYPES,
-    Place,
+    StoredPosition,
     event_of,
-    kept_place,
     known_of,
     place_columns,
+    stored_position,
 )
 from holdfast.observations.timeline import TimelineEvent
 from holdfast.store.database import Database, Row, sound
@@ -166,8 +166,8 @@ def _arms(listing: EntityListing, value: str, sql: str) -> list[tuple[str, dict[
             conditions = {"value IS NULL AND id > :id": {"id": listing.after[1]}}
     direction = "DESC" if is_down else "ASC"
     return [
-        (sql.format(value=value, conditions=condition, direction=direction), asked)
-        for condition, asked in conditions.items()
+        (sql.format(value=value, conditions=condition, direction=direction), parameters)
+        for condition, parameters in conditions.items()
     ]
 
 
@@ -186,47 +186,47 @@ class EntityListings:
     _db: Database
 
     async def page(self, listing: EntityListing) -> list[ListedEntity]:
-        found = await self._claimed(listing, _arms(listing, _CLAIMED[listing.order], CLAIMED))
+        found = await self._fetch_arms(listing, _arms(listing, _CLAIMED[listing.order], CLAIMED))
         if listing.entity_type is _SESSION:
-            found += await self._claimed(listing, _arms(listing, _BOTH[listing.order], BOTH))
-            found += await self._hosted(listing)
+            found += await self._fetch_arms(listing, _arms(listing, _BOTH[listing.order], BOTH))
+            found += await self._hosted_rows(listing)
         return in_order(found, listing)[: listing.limit]
 
     async def count(self, owner: Owner, entity_type: EntityType) -> int:
-        asked = {"owner": owner, "entity_type": entity_type.value}
-        total = int((await self._db.fetch(COUNT, asked))[0][0])
+        parameters = {"owner": owner, "entity_type": entity_type.value}
+        total = int((await self._db.fetch(COUNT, parameters))[0][0])
         if entity_type is _SESSION:
             total += int((await self._db.fetch(COUNT_HOSTED, {"owner": owner}))[0][0])
         return total
 
     async def entities(self, owner: Owner, entity_type: EntityType) -> list[KnownEntity]:
-        asked = {"owner": owner, "entity_type": entity_type.value}
-        return [known_of(row) for row in await self._db.fetch(EVERY, asked)]
+        parameters = {"owner": owner, "entity_type": entity_type.value}
+        return [known_of(row) for row in await self._db.fetch(EVERY, parameters)]
 
     async def hosted(self, owner: Owner) -> list[HostedSession]:
-        return await self._opened(owner, _FIRST, _LAST)
+        return await self._fetch_hosted(owner, _FIRST, _LAST)
 
     async def hosted_by_id(self, owner: Owner, entity_id: str) -> HostedSession | None:
         # A full scan, because the entity id of a session without claims is not stored.
-        every = await self._opened(owner, _FIRST, _LAST, least=0)
+        every = await self._fetch_hosted(owner, _FIRST, _LAST, least=0)
         return next(
             (each for each in every if Subject(owner, _SESSION, each.id).entity_id == entity_id),
             None,
         )
 
-    async def _claimed(
+    async def _fetch_arms(
         self, listing: EntityListing, arms: Sequence[tuple[str, dict[str, Any]]]
     ) -> list[ListedEntity]:
         found: list[ListedEntity] = []
-        asked = {"owner": listing.owner, "entity_type": listing.entity_type.value}
+        parameters = {"owner": listing.owner, "entity_type": listing.entity_type.value}
         for sql, place in arms:
             left = listing.limit - len(found)
             if left > 0:
-                rows = await self._db.fetch(sql, {**asked, **place, "limit": left})
-                found += map(_listed, rows)
+                rows = await self._db.fetch(sql, {**parameters, **place, "limit": left})
+                found += map(_to_listed, rows)
         return found
 
-    async def _hosted(self, listing: EntityListing) -> list[ListedEntity]:
+    async def _hosted_rows(self, listing: EntityListing) -> list[ListedEntity]:
         """Return hosted sessions without claims, at least enough for a page."""
         if listing.order is EntityOrder.STARTED_AT:
             rows = await self._newest(listing)
@@ -242,12 +242,12 @@ class EntityListings:
         ]
         return [each for each in found if is_behind(each, listing)]
 
-    async def _opened(
+    async def _fetch_hosted(
         self, owner: Owner, first: int, last: int, *, least: int = 1
     ) -> list[HostedSession]:
-        asked = {"owner": owner, "first": first, "last": last, "least": least}
-        rows = await self._db.fetch(HOSTED, asked)
-        return [_hosted(row) for row in rows]
+        parameters = {"owner": owner, "first": first, "last": last, "least": least}
+        rows = await self._db.fetch(HOSTED, parameters)
+        return [_to_hosted(row) for row in rows]
 
     async def _newest(self, listing: EntityListing) -> list[HostedSession]:
         """Return sessions by creation time, including all of the last millisecond."""
@@ -263,20 +263,20 @@ class EntityListings:
             near, far = (near, start + 999) if is_down else (start, far)
             beyond = (near, start - 1) if is_down else (start + 1000, far)
         sql = BOUND.format(direction="DESC" if is_down else "ASC")
-        asked = {"owner": listing.owner, "first": beyond[0], "last": beyond[1]}
-        rows = await self._db.fetch(sql, {**asked, "limit": listing.limit})
+        parameters = {"owner": listing.owner, "first": beyond[0], "last": beyond[1]}
+        rows = await self._db.fetch(sql, {**parameters, "limit": listing.limit})
         if rows:
             bound = rows[0][0] // 1000 * 1000
             near, far = (bound, far) if is_down else (near, bound + 999)
-        return await self._opened(listing.owner, near, far)
+        return await self._fetch_hosted(listing.owner, near, far)
 
 
-def _listed(row: Row) -> ListedEntity:
+def _to_listed(row: Row) -> ListedEntity:
     value, entity_id, key, session_key = row
     return ListedEntity(value=value, entity_id=entity_id, key=key, session_key=session_key)
 
 
-def _hosted(row: Row) -> HostedSession:
+def _to_hosted(row: Row) -> HostedSession:
     key, session_id, created_at, updated_at, finished_at = row
     return HostedSession(
         key=key,
@@ -293,28 +293,28 @@ class Timelines:
     _db: Database
 
     async def hosted_naming(self, owner: Owner, names: Sequence[str]) -> list[KnownEntity]:
-        places, asked = _placeholders(names)
+        places, parameters = _placeholders(names)
         sql = HOSTED_NAMING.format(names=places)
-        return list(sound(await self._db.fetch(sql, {**asked, "owner": owner}), known_of))
+        return list(sound(await self._db.fetch(sql, {**parameters, "owner": owner}), known_of))
 
     async def mentioned(
         self, keys: Collection[int], names: Sequence[str]
     ) -> dict[int, tuple[str, ...]]:
         """Return which of these ids each entity mentions, if any."""
-        places, asked = _placeholders(names)
+        places, parameters = _placeholders(names)
         sql = MENTIONED.format(names=places)
         found: dict[int, tuple[str, ...]] = {}
-        for key, name in await self._db.fetch(sql, {**asked, "keys": _json_list(keys)}):
+        for key, name in await self._db.fetch(sql, {**parameters, "keys": _json_list(keys)}):
             found[key] = (*found.get(key, ()), name)
         return found
 
     async def events(self, event_filter: EventFilter) -> list[tuple[int, TimelineEvent]]:
         """Return undamaged events with their entities; reads on to replace damaged ones."""
         found: list[tuple[int, TimelineEvent]] = []
-        after = None if event_filter.after is None else kept_place(event_filter.after)
+        after = None if event_filter.after is None else stored_position(event_filter.after)
         while left := event_filter.limit - len(found):
-            conditions, asked = _conditions(event_filter, after)
-            rows = await self._db.fetch(EVENTS.format(**conditions), {**asked, "limit": left})
+            conditions, parameters = _conditions(event_filter, after)
+            rows = await self._db.fetch(EVENTS.format(**conditions), {**parameters, "limit": left})
             found += sound(rows, _event_of)
             if len(rows) < left:
                 break
@@ -322,8 +322,8 @@ class Timelines:
         return found
 
     async def count_events(self, event_filter: EventFilter) -> int:
-        conditions, asked = _conditions(event_filter)
-        return int((await self._db.fetch(COUNT_EVENTS.format(**conditions), asked))[0][0])
+        conditions, parameters = _conditions(event_filter)
+        return int((await self._db.fetch(COUNT_EVENTS.format(**conditions), parameters))[0][0])
 
 
 def _event_of(row: Row) -> tuple[int, TimelineEvent]:
@@ -332,12 +332,12 @@ def _event_of(row: Row) -> tuple[int, TimelineEvent]:
 
 
 def _conditions(
-    event_filter: EventFilter, after: Place | None = None
+    event_filter: EventFilter, after: StoredPosition | None = None
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """Return the SQL parts of a filter; they consist of constants, and values are bound."""
     conditions = ["TRUE"]
     places, named = _placeholders(event_filter.names)
-    asked: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         **named,
         "owner": event_filter.owner,
         "keys": _json_list(event_filter.keys),
@@ -345,17 +345,17 @@ def _conditions(
     }
     if event_filter.window.start is not None:
         conditions.append("t.ms >= :start")
-        asked["start"] = event_filter.window.start
+        parameters["start"] = event_filter.window.start
     if event_filter.window.end is not None:
         conditions.append("t.ms <= :end")
-        asked["end"] = event_filter.window.end
+        parameters["end"] = event_filter.window.end
     if after is not None:
         conditions.append("(t.ms, t.rank, t.id) > (:ms, :rank, :id)")
-        asked |= place_columns(after)
+        parameters |= place_columns(after)
     if event_filter.types:
         conditions.append("t.type IN (SELECT value FROM json_each(:types))")
-        asked["types"] = _json_list([TYPES[each] for each in event_filter.types])
-    return {"names": places, "conditions": " AND ".join(conditions)}, asked
+        parameters["types"] = _json_list([TYPES[each] for each in event_filter.types])
+    return {"names": places, "conditions": " AND ".join(conditions)}, parameters
 
 
 def _placeholders(texts: Sequence[str]) -> tuple[str, dict[str, str]]:

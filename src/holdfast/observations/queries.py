@@ -447,52 +447,52 @@ _SORT_VALUES: Final = {
 }
 
 
-def encode_place(listed: ListedEntity, marks: tuple[object, ...]) -> str | None:
+def encode_place(listed: ListedEntity, filters: tuple[object, ...]) -> str | None:
     """Return the cursor after a listing row."""
-    return _encode((listed.value, listed.entity_id), marks)
+    return _encode((listed.value, listed.entity_id), filters)
 
 
 def decode_place(
-    cursor: str | None, marks: tuple[object, ...], order: EntityOrder
+    cursor: str | None, filters: tuple[object, ...], order: EntityOrder
 ) -> tuple[Value, str] | None:
     """Return the sort value and id of a cursor, or raise `Invalid`."""
     value: Any = _SORT_VALUES.get(order, _Integer)
-    found: tuple[Value, str] | None = _decode(cursor, marks, tuple[value | None, _ListedId])
+    found: tuple[Value, str] | None = _decode(cursor, filters, tuple[value | None, _ListedId])
     return found
 
 
-def encode_event(event: TimelineEvent | None, marks: tuple[object, ...]) -> str | None:
+def encode_event(event: TimelineEvent | None, filters: tuple[object, ...]) -> str | None:
     """Return the cursor after an event; None if there is no further event."""
     if event is None:
         return None
     timestamp, *rest = event.place
-    return _encode((instant_of(timestamp), *rest), marks)
+    return _encode((instant_of(timestamp), *rest), filters)
 
 
-def decode_event(cursor: str | None, marks: tuple[object, ...]) -> EventPlace | None:
+def decode_event(cursor: str | None, filters: tuple[object, ...]) -> EventPlace | None:
     """Return the event position of a cursor, or raise `Invalid`."""
-    found = _decode(cursor, marks, tuple[_EventTime, _Rank, _EventId])
+    found = _decode(cursor, filters, tuple[_EventTime, _Rank, _EventId])
     return None if found is None else (format_iso8601(found[0]), *found[1:])
 
 
-def encode_claim(place: tuple[int, int] | None, marks: tuple[object, ...]) -> str | None:
+def encode_claim(place: tuple[int, int] | None, filters: tuple[object, ...]) -> str | None:
     """Return the cursor after a claim, given its time and ordinal."""
-    return None if place is None else _encode(place, marks)
+    return None if place is None else _encode(place, filters)
 
 
-def decode_claim(cursor: str | None, marks: tuple[object, ...]) -> tuple[int, int] | None:
+def decode_claim(cursor: str | None, filters: tuple[object, ...]) -> tuple[int, int] | None:
     """Return the time and ordinal of a claim cursor, or raise `Invalid`."""
-    found: tuple[int, int] | None = _decode(cursor, marks, tuple[_Integer, _Integer])
+    found: tuple[int, int] | None = _decode(cursor, filters, tuple[_Integer, _Integer])
     return found
 
 
-def _encode(place: tuple[object, ...], marks: tuple[object, ...]) -> str | None:
+def _encode(place: tuple[object, ...], filters: tuple[object, ...]) -> str | None:
     # MessagePack, because an infinite duration has no JSON.
-    return encode_count((0, msgspec.msgpack.encode(place).hex()), marks)
+    return encode_count((0, msgspec.msgpack.encode(place).hex()), filters)
 
 
-def _decode(cursor: str | None, marks: tuple[object, ...], kind: Any) -> Any:
-    found = decode_count(cursor, marks)
+def _decode(cursor: str | None, filters: tuple[object, ...], kind: Any) -> Any:
+    found = decode_count(cursor, filters)
     try:
         if found is None:
             return None

@@ -64,8 +64,8 @@ from holdfast.observations.snapshots import (
     claims_of,
     compute_as_of,
     encode_entity,
+    entity_of_row,
     find,
-    found_in_list,
     hosted_entity,
 )
 from holdfast.observations.timeline import TimelineEvent, events_of, references
@@ -145,17 +145,17 @@ class ObservationReader:
         """Return the state of a session, now or as of a time, with its newest claims."""
         seen = parse_as_of(at, at_ingested)
 
-        async def look(tx: Tx) -> History:
+        async def read(tx: Tx) -> History:
             found = await find(tx, owner, session_id)
             if seen != EVERYTHING:
-                return await self._shown_as_of(tx, found, seen)
-            _require_shown(found)
+                return await self._history_as_of(tx, found, seen)
+            _require_not_deleted(found)
             entity = await self._resolver.entity(tx, found)
             newest, _ = await tx.observations.newest(found, limit=PAGE)
             total = found.count
             return History(entity=entity, observations=tuple(newest), observations_total=total)
 
-        return await self._store.read(look)
+        return await self._store.read(read)
 
     async def list_observations(
         self,
@@ -170,21 +170,21 @@ class ObservationReader:
         """Return one page of the claims about a session, newest first; both dates are inclusive."""
         require_limit(limit, most=PAGE_MOST)
         window = parse_window(start_date, end_date)
-        marks = ("observations", owner, session_id, *(() if window == ALWAYS else (window,)))
-        before = decode_claim(cursor, marks)
+        filters = ("observations", owner, session_id, *(() if window == ALWAYS else (window,)))
+        before = decode_claim(cursor, filters)
 
-        async def look(tx: Tx) -> ObservationPage:
+        async def read(tx: Tx) -> ObservationPage:
             found = await find(tx, owner, session_id)
-            _require_shown(found)
+            _require_not_deleted(found)
             rows, last = await tx.observations.newest(
                 found, before=before, limit=limit, window=window
             )
             total = await tx.observations.count(found, window)
             return ObservationPage(
-                items=tuple(rows), total=total, next_cursor=encode_claim(last, marks)
+                items=tuple(rows), total=total, next_cursor=encode_claim(last, filters)
             )
 
-        return await self._store.read(look)
+        return await self._store.read(read)
 
     async def checkpoint(
         self,
@@ -200,7 +200,7 @@ class ObservationReader:
         entity = (await self.show(owner, session_id, at=at)).entity
         return checkpoint_of(entity, name, timestamp=timestamp)
 
-    async def _shown_as_of(self, tx: Tx, found: KnownEntity, seen: AsOf) -> History:
+    async def _history_as_of(self, tx: Tx, found: KnownEntity, seen: AsOf) -> History:
         claims = await claims_of(tx, found)
         entity = await as_of(tx, found, claims, seen)
         visible = [each for each in claims if seen.shows(each.observed_at, each.created_at)]
@@ -219,16 +219,16 @@ class ObservationReader:
         if cursor is not None and wanted.offset:
             message = "Use either offset or cursor, not both."
             raise Invalid(Code.INVALID_INPUT, message, {"field": "offset"})
-        marks = ("history", owner, wanted.order_by, wanted.order, wanted.at, wanted.at_ingested)
+        filters = ("history", owner, wanted.order_by, wanted.order, wanted.at, wanted.at_ingested)
         listing = EntityListing(
             owner=owner,
             entity_type=EntityType.AGENT_SESSION,
             order=wanted.order_by,
             direction=wanted.order,
-            after=decode_place(cursor, marks, wanted.order_by),
+            after=decode_place(cursor, filters, wanted.order_by),
             limit=wanted.offset + wanted.limit + 1,
         )
-        return await self._list(listing, marks, seen=seen, offset=wanted.offset)
+        return await self._list(listing, filters, seen=seen, offset=wanted.offset)
 
     async def entities(
         self, owner: Owner, query: EntityQuery, *, cursor: str | None = None
@@ -240,21 +240,21 @@ class ObservationReader:
             session_id=query.session_id,
         )
         limits = (canonical_text(dict(wanted.filters)), query.session_id, wanted.window)
-        marks = ("entities", owner, query.entity_type, query.order_by, query.order, *limits)
+        filters = ("entities", owner, query.entity_type, query.order_by, query.order, *limits)
         listing = EntityListing(
             owner=owner,
             entity_type=query.entity_type,
             order=query.order_by,
             direction=query.order,
-            after=decode_place(cursor, marks, query.order_by),
+            after=decode_place(cursor, filters, query.order_by),
             limit=query.limit + 1,
         )
-        return await self._list(listing, marks, wanted=wanted)
+        return await self._list(listing, filters, wanted=wanted)
 
     async def _list(
         self,
         listing: EntityListing,
-        marks: tuple[object, ...],
+        filters: tuple[object, ...],
         *,
         seen: AsOf = EVERYTHING,
         offset: int = 0,
@@ -262,45 +262,49 @@ class ObservationReader:
     ) -> EntityPage:
         """Return a page of a listing, which asks for one row more than the page has."""
 
-        async def look(tx: Tx) -> EntityPage:
-            sheet = EntityPageBuilder(listing.limit - offset - 1)
+        async def read(tx: Tx) -> EntityPage:
+            page = EntityPageBuilder(listing.limit - offset - 1)
             if wanted != _NO_FILTER:
-                total = await self._fill_filtered(tx, sheet, listing, wanted)
-                has_more = sheet.is_full
+                total = await self._fill_filtered(tx, page, listing, wanted)
+                has_more = page.is_full
             else:
-                found, total = await self._listed(tx, listing, seen)
+                found, total = await self._list_page(tx, listing, seen)
                 for each in found[offset:]:
-                    sheet.put(each, await self._resolved(tx, listing.owner, each, seen))
-                    if sheet.is_full:
+                    page.put(each, await self._resolve(tx, listing.owner, each, seen))
+                    if page.is_full:
                         break
-                has_more = sheet.is_full or len(found) == listing.limit
-            last = sheet.last if has_more else None
+                has_more = page.is_full or len(found) == listing.limit
+            last = page.last if has_more else None
             return EntityPage(
-                items=tuple(sheet.items),
+                items=tuple(page.items),
                 total=total,
-                next_cursor=None if last is None else encode_place(last, marks),
+                next_cursor=None if last is None else encode_place(last, filters),
             )
 
-        return await self._store.read(look)
+        return await self._store.read(read)
 
     async def _fill_filtered(
-        self, tx: Tx, sheet: EntityPageBuilder, listing: EntityListing, wanted: _EntityFilter
+        self, tx: Tx, page: EntityPageBuilder, listing: EntityListing, wanted: _EntityFilter
     ) -> int:
         """Add matching entities to a page; return the total number of matches."""
         total = 0
         session = wanted.session_id
-        related = None if session is None else await self._related(tx, listing.owner, session)
+        related = (
+            None if session is None else await self._relation_filter(tx, listing.owner, session)
+        )
         # Filters apply to snapshots, so all of them must be read.
         for each in await tx.projections.page(replace(listing, after=None, limit=_EVERY)):
-            entity = await self._resolved(tx, listing.owner, each)
+            entity = await self._resolve(tx, listing.owner, each)
             is_related = entity is not None and (related is None or related(entity))
             if entity is not None and is_related and wanted.takes(entity):
                 total += 1
                 if is_behind(each, listing):
-                    sheet.put(each, entity)
+                    page.put(each, entity)
         return total
 
-    async def _related(self, tx: Tx, owner: Owner, session_id: str) -> Callable[[Entity], bool]:
+    async def _relation_filter(
+        self, tx: Tx, owner: Owner, session_id: str
+    ) -> Callable[[Entity], bool]:
         """Return what decides whether an entity and a session refer to each other."""
         require_encodable(session_id, field="session_id")
         session = {session_id, Subject(owner, EntityType.AGENT_SESSION, session_id).entity_id}
@@ -314,7 +318,7 @@ class ObservationReader:
             or not session.isdisjoint(references(entity))
         )
 
-    async def _listed(
+    async def _list_page(
         self, tx: Tx, listing: EntityListing, seen: AsOf
     ) -> tuple[Sequence[ListedEntity], int]:
         """Return one page of listing rows and the total count."""
@@ -325,18 +329,18 @@ class ObservationReader:
         behind = [each for each in every if is_behind(each, listing)]
         return behind[: listing.limit], len(every)
 
-    async def _resolved(
+    async def _resolve(
         self, tx: Tx, owner: Owner, listed: ListedEntity, seen: AsOf = EVERYTHING
     ) -> Entity | None:
         """Return an entity; None if it is damaged, so that the rest is still listed."""
 
         async def resolve() -> Entity:
-            known = await found_in_list(tx, owner, listed)
+            known = await entity_of_row(tx, owner, listed)
             if seen == EVERYTHING:
                 return await self._resolver.entity(tx, known)
             return await compute_as_of(tx, known, seen)
 
-        return await _undamaged(resolve())
+        return await _skip_damaged(resolve())
 
     async def timeline(
         self,
@@ -349,30 +353,30 @@ class ObservationReader:
         """Return the events of an entity, and of others that mention it; takes an id or a key."""
         require_encodable(entity_id, field="entity_id")
         wanted = query or TimelineQuery()
-        stretch = parse_window(wanted.start_date, wanted.end_date)
+        window = parse_window(wanted.start_date, wanted.end_date)
         types = tuple(sorted(set(wanted.event_types)))
-        marks = ("timeline", owner, entity_id, stretch.start, stretch.end, types)
+        filters = ("timeline", owner, entity_id, window.start, window.end, types)
         event_filter = EventFilter(
             owner=owner,
-            window=stretch,
+            window=window,
             types=types,
-            after=decode_event(cursor, marks),
+            after=decode_event(cursor, filters),
             limit=wanted.limit + 1,
         )
 
-        async def look(tx: Tx) -> TimelinePage:
+        async def read(tx: Tx) -> TimelinePage:
             events, total = await self._read_events(tx, entity_id, event_filter)
             part = take_page(events[: wanted.limit], _size)
             last = part[-1] if len(part) < len(events) else None
-            return TimelinePage(events=part, total=total, next_cursor=encode_event(last, marks))
+            return TimelinePage(events=part, total=total, next_cursor=encode_event(last, filters))
 
-        return await self._store.read(look)
+        return await self._store.read(read)
 
     async def _read_events(
         self, tx: Tx, entity_id: str, event_filter: EventFilter
     ) -> tuple[Sequence[TimelineEvent], int]:
         """Return one page of events after the cursor, and the total count."""
-        own = await _meant(tx, event_filter.owner, entity_id)
+        own = await _find_entities(tx, event_filter.owner, entity_id)
         names = tuple(sorted({entity_id, *(text for each in own for text in each.names)}))
         naming = await tx.projections.hosted_naming(event_filter.owner, names)
         # The events of hosted sessions follow from their journals, and are not stored.
@@ -386,7 +390,7 @@ class ObservationReader:
         found = await tx.projections.events(stored)
         total = await tx.projections.count_events(stored)
         for known in hosted.values():
-            entity = await _undamaged(self._resolver.entity(tx, known))
+            entity = await _skip_damaged(self._resolver.entity(tx, known))
             window, types, after = event_filter.window, event_filter.types, event_filter.after
             every = events_of(entity, window=window, types=types) if entity is not None else ()
             total += len(every)
@@ -400,7 +404,7 @@ class ObservationReader:
         return events, total
 
 
-async def _meant(tx: Tx, owner: Owner, entity_id: str) -> list[KnownEntity]:
+async def _find_entities(tx: Tx, owner: Owner, entity_id: str) -> list[KnownEntity]:
     """Return the entity with this id, or else all entities with this key."""
     if is_entity_id(entity_id):
         known = await tx.observations.by_id(owner, entity_id)
@@ -409,7 +413,7 @@ async def _meant(tx: Tx, owner: Owner, entity_id: str) -> list[KnownEntity]:
         hosted = await tx.projections.hosted_by_id(owner, entity_id)
         if hosted is not None:
             return [hosted_entity(owner, hosted.id, hosted.key)]
-    found = await tx.observations.named(owner, entity_id)
+    found = await tx.observations.by_name(owner, entity_id)
     if not any(each.subject.entity_type is EntityType.AGENT_SESSION for each in found):
         state = await tx.sessions.state(owner, SessionId(entity_id))
         found += [] if state is None else [hosted_entity(owner, state.session_id, state.key)]
@@ -420,7 +424,7 @@ def _size(event: TimelineEvent) -> int:
     return len(msgspec.json.encode(event))
 
 
-def _require_shown(found: KnownEntity) -> None:
+def _require_not_deleted(found: KnownEntity) -> None:
     if found.is_deleted:
         raise entity_not_found()
 
@@ -448,7 +452,7 @@ async def list_as_of(tx: Tx, listing: EntityListing, seen: AsOf) -> list[ListedE
         elif seen.shows(instant(hosted.created_at), instant(hosted.created_at)):
             changed.append(known)
     for known in changed:
-        entity = await _undamaged(compute_as_of(tx, known, seen))
+        entity = await _skip_damaged(compute_as_of(tx, known, seen))
         if entity is not None and entity.snapshot:
             found.append(
                 ListedEntity(
@@ -461,7 +465,7 @@ async def list_as_of(tx: Tx, listing: EntityListing, seen: AsOf) -> list[ListedE
     return in_order(found, listing)
 
 
-async def _undamaged(read: Coroutine[Any, Any, T]) -> T | None:
+async def _skip_damaged(read: Coroutine[Any, Any, T]) -> T | None:
     """Return what was read; None if it is damaged, which is logged."""
     try:
         return await read

@@ -310,7 +310,7 @@ def known_of(row: Row) -> KnownEntity:
     )
 
 
-def proven_of(row: Row) -> KnownEntity:
+def verified_of(row: Row) -> KnownEntity:
     """Return an entity whose identity is verified, for recomputing everything else.
 
     The id is a hash of owner, type and name, so identity survives damage to other columns.
@@ -352,37 +352,37 @@ def columns_of(known: KnownEntity, projection: Projection) -> dict[str, Any]:
 TYPES: Final = {each: number for number, each in enumerate(EventType)}
 _PREFIX: Final = "tle_"
 # Stored form of an event's position.
-Place = tuple[int, int, bytes]
+StoredPosition = tuple[int, int, bytes]
 _decode: Final = msgspec.json.Decoder(TimelineEvent).decode
 
 
 def change_from(
     before: Sequence[TimelineEvent], after: Sequence[TimelineEvent]
-) -> tuple[set[Place], list[dict[str, Any]]]:
+) -> tuple[set[StoredPosition], list[dict[str, Any]]]:
     """Return the places of removed events, and the columns of new and changed ones."""
-    stood = {kept_place(event.place): event for event in before}
-    stands = {kept_place(event.place): event for event in after}
+    stood = {stored_position(event.place): event for event in before}
+    stands = {stored_position(event.place): event for event in after}
     changed = [_columns(place, each) for place, each in stands.items() if stood.get(place) != each]
     return stood.keys() - stands.keys(), changed
 
 
 def change_against(
-    sums: Mapping[Place, int | None], after: Sequence[TimelineEvent]
-) -> tuple[set[Place], list[dict[str, Any]]]:
+    sums: Mapping[StoredPosition, int | None], after: Sequence[TimelineEvent]
+) -> tuple[set[StoredPosition], list[dict[str, Any]]]:
     """Return the same if only the checksums of the stored events are known."""
-    stands = {(place := kept_place(each.place)): _columns(place, each) for each in after}
+    stands = {(place := stored_position(each.place)): _columns(place, each) for each in after}
     changed = [row for place, row in stands.items() if sums.get(place) != row["checksum"]]
     return sums.keys() - stands.keys(), changed
 
 
-def _columns(place: Place, event: TimelineEvent) -> dict[str, Any]:
+def _columns(place: StoredPosition, event: TimelineEvent) -> dict[str, Any]:
     """Return the columns of an event, without the entity."""
     kind, body = TYPES[event.event_type], encode(event)
     proof = {"type": kind, "checksum": _sum(place, kind, body), "body": body}
     return place_columns(place) | proof
 
 
-def place_columns(place: Place) -> dict[str, Any]:
+def place_columns(place: StoredPosition) -> dict[str, Any]:
     """Return the columns of a position."""
     return dict(zip(("ms", "rank", "id"), place, strict=True))
 
@@ -401,11 +401,11 @@ def event_sum(row: Row, body: bytes) -> int:
     return _sum((ms, rank, id_), kind, body)
 
 
-def kept_place(place: EventPlace) -> Place:
+def stored_position(place: EventPlace) -> StoredPosition:
     """Return the stored form of an event's position."""
     timestamp, rank, event_id = place
     return instant_of(timestamp), rank, bytes.fromhex(event_id.removeprefix(_PREFIX))
 
 
-def _sum(place: Place, kind: int, body: bytes) -> int:
+def _sum(place: StoredPosition, kind: int, body: bytes) -> int:
     return checksum(encode((place, kind)), body)

@@ -144,7 +144,7 @@ async def _earlier(
         if known is None or not _is_repeat(claim, known.newest):
             return None
         return observation_id(subject, known.count, claim.payload.content_hash)
-    found = await tx.observations.keyed(subject.owner, claim.idempotency_key)
+    found = await tx.observations.by_idempotency_key(subject.owner, claim.idempotency_key)
     if found is not None and (found.subject != subject or not _is_repeat(claim, found)):
         raise Conflict(
             Code.IDEMPOTENCY_MISMATCH,
@@ -188,7 +188,7 @@ def _answer(
     return WriteResult(submitted, known.is_deleted)
 
 
-def _unreported(
+def _only_new(
     merged: tuple[SchemaWarning, ...], own: tuple[SchemaWarning, ...]
 ) -> tuple[SchemaWarning, ...]:
     """Return the contradictions with other claims, without those inside the payload itself."""
@@ -377,7 +377,7 @@ class Observations(ObservationReader):
 
         Returns the entity, the claim, and warnings about contradictions with other claims.
         """
-        merged = before = await self._resolver.merged(tx, known)
+        merged = before = await self._resolver.fold_of(tx, known)
         subject, payload = known.subject, claim.payload
         odd: tuple[SchemaWarning, ...] = ()
         if subject.entity_type is not EntityType.AGENT_SESSION:
@@ -404,7 +404,7 @@ class Observations(ObservationReader):
         entity = after.entity
         if claim.kind is ObservationKind.CORRECTION:
             entity = await self._resolver.entity(tx, known)
-        return known, observation, odd + _unreported(entity.warnings, payload.warnings)
+        return known, observation, odd + _only_new(entity.warnings, payload.warnings)
 
 
 def _removal(written: WriteResult) -> Removal:

@@ -28,10 +28,10 @@ from holdfast.ports.store import Store, Tx
 # Larger snapshots are computed on demand, because each claim would rewrite them.
 BODY_MOST: Final = 256 << 10
 # Hash and time of the claim that was written last.
-Mark = tuple[str, int]
+NewestObservation = tuple[str, int]
 # What the state of a hosted session depends on: hash chain, time of the last change, inherited
 # rows, and the last claim.
-Source = tuple[bytes, int, int, Mark | None]
+Source = tuple[bytes, int, int, NewestObservation | None]
 
 
 class ComputedSnapshot(NamedTuple):
@@ -54,7 +54,7 @@ class CachedFold(Struct, frozen=True, kw_only=True):
     """
 
     fold: Fold
-    newest: Mark | None = None
+    newest: NewestObservation | None = None
     entity: Entity | None = None
     projection: Projection | None = None
     size: int
@@ -180,7 +180,7 @@ async def find(tx: Tx, owner: Owner, session_id: str) -> KnownEntity:
     return hosted_entity(owner, state.session_id, state.key)
 
 
-async def found_in_list(tx: Tx, owner: Owner, listed: ListedEntity) -> KnownEntity:
+async def entity_of_row(tx: Tx, owner: Owner, listed: ListedEntity) -> KnownEntity:
     """Return the entity of a listing row."""
     if listed.key is not None:
         known = await tx.observations.by_key(listed.key)
@@ -208,13 +208,13 @@ class Resolver:
         body = await tx.projections.body(known)
         if body is not None:
             return decode_entity(body)
-        merged = await self.merged(tx, known)
+        merged = await self.fold_of(tx, known)
         entity = merged.fold.entity()
         size = len(encode_entity(entity))
         self.folds.put(entity.entity_id, replace(merged, size=size))
         return entity
 
-    async def merged(self, tx: Tx, known: KnownEntity) -> CachedFold:
+    async def fold_of(self, tx: Tx, known: KnownEntity) -> CachedFold:
         """Return the fold of all claims about an entity; removes it from the cache."""
         nothing = Projection(is_deleted=False)
         before = self.folds.take(known.entity_id)
@@ -260,7 +260,7 @@ async def continue_fold(tx: Tx, known: KnownEntity, before: CachedFold) -> Cache
     if before.newest is not None and fold.count <= known.count:
         # Includes the last cached claim: if it matches the store, so do all earlier ones.
         last, *rows = await tx.observations.since(known, fold.count)
-        rows = sorted(rows, key=lambda row: row.place) if mark_of(last) == before.newest else None
+        rows = sorted(rows, key=lambda row: row.place) if newest_of(last) == before.newest else None
     if rows is None or not all(map(fold.follows, rows)):
         # A claim precedes the merged ones in time, or a merged claim was rolled back.
         fold = fold_all(known.subject, await tx.observations.since(known, 1))
@@ -270,12 +270,12 @@ async def continue_fold(tx: Tx, known: KnownEntity, before: CachedFold) -> Cache
     return CachedFold(fold=fold, newest=newest, size=before.size)
 
 
-def mark_of(observation: Observation) -> Mark:
+def newest_of(observation: Observation) -> NewestObservation:
     """Return what identifies the last merged claim."""
     return observation.content_hash, observation.created_ms
 
 
-def _newest(known: KnownEntity) -> Mark | None:
+def _newest(known: KnownEntity) -> NewestObservation | None:
     newest = known.newest
     return None if newest is None else (newest.content_hash, newest.created_ms)
 
@@ -318,7 +318,7 @@ async def _some(tx: Tx, after: int) -> tuple[int | None, int, list[str]]:
     for key in keys:
         # A damaged entity must not prevent the repair of the others.
         try:
-            known = await tx.observations.proven(key)
+            known = await tx.observations.verified(key)
             differs = await _anew(tx, known)
         except Internal as error:
             found.append(error.message)

@@ -39,8 +39,12 @@ class ObservationTables:
         self._db = database
 
     async def entity(self, subject: Subject) -> KnownEntity | None:
-        asked = {"owner": subject.owner, "name": subject.key, "entity_type": subject.entity_type}
-        return _first(await self._db.fetch(locked(self._db, sql.ENTITY, "e"), asked))
+        parameters = {
+            "owner": subject.owner,
+            "name": subject.key,
+            "entity_type": subject.entity_type,
+        }
+        return _first(await self._db.fetch(locked(self._db, sql.ENTITY, "e"), parameters))
 
     async def by_id(self, owner: Owner, entity_id: str) -> KnownEntity | None:
         return _first(
@@ -52,25 +56,25 @@ class ObservationTables:
     async def by_key(self, key: int) -> KnownEntity | None:
         return _first(await self._db.fetch(locked(self._db, sql.BY_KEY, "e"), {"key": key}))
 
-    async def named(self, owner: Owner, name: str) -> list[KnownEntity]:
+    async def by_name(self, owner: Owner, name: str) -> list[KnownEntity]:
         rows = await self._db.fetch(sql.NAMED, {"owner": owner, "name": name})
         return [sql.known_of(row) for row in rows]
 
     async def keys(self, after: int, limit: int) -> list[int]:
         return [row[0] for row in await self._db.fetch(sql.KEYS, {"after": after, "limit": limit})]
 
-    async def proven(self, key: int) -> KnownEntity:
+    async def verified(self, key: int) -> KnownEntity:
         (row,) = await self._db.fetch(locked(self._db, sql.BY_KEY, "e"), {"key": key})
-        known = sql.proven_of(row)
-        count, first_ms, last_ms, known_ms = await self._counted(known, ALWAYS)
+        known = sql.verified_of(row)
+        count, first_ms, last_ms, known_ms = await self._count_range(known, ALWAYS)
         # An entity is created with its first claim, so it has at least one.
         if not count:
             raise corrupt(f"the observations of {known.entity_id}")
         return replace(known, count=count, first_ms=first_ms, last_ms=last_ms, known_ms=known_ms)
 
-    async def keyed(self, owner: Owner, idempotency_key: str) -> Observation | None:
-        asked = {"owner": owner, "idempotency_key": idempotency_key}
-        rows = await self._db.fetch(sql.KEYED, asked)
+    async def by_idempotency_key(self, owner: Owner, idempotency_key: str) -> Observation | None:
+        parameters = {"owner": owner, "idempotency_key": idempotency_key}
+        rows = await self._db.fetch(sql.KEYED, parameters)
         if not rows:
             return None
         return _observation(rows[0][:_WIDTH], sql.known_of(rows[0][_WIDTH:]))
@@ -117,19 +121,19 @@ class ObservationTables:
         self, known: KnownEntity, ordinal: int, last: int | None = None
     ) -> list[Observation]:
         end = known.count if last is None else last
-        asked = {"entity_key": known.key, "ordinal": ordinal, "last": end}
-        rows = await self._db.fetch(sql.SINCE, asked)
+        parameters = {"entity_key": known.key, "ordinal": ordinal, "last": end}
+        rows = await self._db.fetch(sql.SINCE, parameters)
         # Ordinals are dense; a missing claim would silently change the result.
         if [row[0] for row in rows] != list(range(ordinal, end + 1)):
             raise corrupt(f"the observations of {known.entity_id}")
         return [_observation(row, known) for row in rows]
 
     async def count(self, known: KnownEntity, window: TimeWindow) -> int:
-        return known.count if window == ALWAYS else int((await self._counted(known, window))[0])
+        return known.count if window == ALWAYS else int((await self._count_range(known, window))[0])
 
-    async def _counted(self, known: KnownEntity, window: TimeWindow) -> Row:
-        asked = {"entity_key": known.key, **_bounds(window)}
-        return (await self._db.fetch(sql.COUNTED, asked))[0]
+    async def _count_range(self, known: KnownEntity, window: TimeWindow) -> Row:
+        parameters = {"entity_key": known.key, **_bounds(window)}
+        return (await self._db.fetch(sql.COUNTED, parameters))[0]
 
     async def newest(
         self,
@@ -140,7 +144,7 @@ class ObservationTables:
         window: TimeWindow = ALWAYS,
     ) -> tuple[list[Observation], tuple[int, int] | None]:
         observed_ms, ordinal = before or _LAST
-        asked = {
+        parameters = {
             "entity_key": known.key,
             "observed_ms": observed_ms,
             "ordinal": ordinal,
@@ -148,7 +152,7 @@ class ObservationTables:
             "limit": limit + 1,
             "bytes": PAGE_BYTES,
         }
-        rows = await self._db.fetch(sql.BACKWARDS, asked)
+        rows = await self._db.fetch(sql.BACKWARDS, parameters)
         # The query returns NULL content for rows beyond the page size.
         fitting = [row for row in rows[:limit] if row[-1] is not None]
         last = (fitting[-1][4], fitting[-1][0]) if len(fitting) < len(rows) else None
@@ -203,7 +207,9 @@ class SnapshotTables(EntityListings, Timelines):
         *,
         before: Projection | None = None,
     ) -> None:
-        await self._db.execute(_saving(projection, before), sql.columns_of(known, projection))
+        await self._db.execute(
+            _update_statement(projection, before), sql.columns_of(known, projection)
+        )
         await self._save_body(known.key, body)
         if before is None:
             found = await self._db.fetch(sql.EVENT_SUMS, {"key": known.key, "thorough": False})
@@ -223,7 +229,9 @@ class SnapshotTables(EntityListings, Timelines):
             await self._db.execute(sql.SAVE, columns)
             await self._save_body(known.key, body)
         found = await self._db.fetch(sql.EVENT_SUMS, {"key": known.key, "thorough": True})
-        stood = {row[:3]: _stored(row[4], row[5], partial(sql.event_sum, row)) for row in found}
+        stood = {
+            row[:3]: _verified_sum(row[4], row[5], partial(sql.event_sum, row)) for row in found
+        }
         gone, changed = sql.change_against(stood, projection.events)
         await self._save_events(known.key, gone, changed)
         named_otherwise = await self._save_names(known, projection.names)
@@ -245,7 +253,7 @@ class SnapshotTables(EntityListings, Timelines):
         (row,) = await self._db.fetch(locked(self._db, sql.BY_KEY, "e"), {"key": key})
         bodies = await self._db.fetch(sql.BODY, {"key": key})
         body, stored = bodies[0] if bodies else (None, None)
-        return row[2] if sql.is_sound(row) else _WRONG, _stored(stored, body, checksum)
+        return row[2] if sql.is_sound(row) else _WRONG, _verified_sum(stored, body, checksum)
 
     async def _save_body(self, key: int, body: bytes | None) -> None:
         if body is None:
@@ -255,7 +263,7 @@ class SnapshotTables(EntityListings, Timelines):
             await self._db.execute(sql.PUT_BODY, columns)
 
     async def _save_events(
-        self, key: int, gone: set[sql.Place], changed: list[dict[str, Any]]
+        self, key: int, gone: set[sql.StoredPosition], changed: list[dict[str, Any]]
     ) -> None:
         for place in gone:
             await self._db.execute(sql.DROP_EVENT, {"key": key, **sql.place_columns(place)})
@@ -272,7 +280,7 @@ class SnapshotTables(EntityListings, Timelines):
         return bool(changed)
 
 
-def _saving(projection: Projection, before: Projection | None) -> str:
+def _update_statement(projection: Projection, before: Projection | None) -> str:
     """Return the cheaper UPDATE if no indexed column changes, which is the usual case."""
     is_listed_alike = before is not None and (before.is_deleted, before.started) == (
         projection.is_deleted,
@@ -281,7 +289,9 @@ def _saving(projection: Projection, before: Projection | None) -> str:
     return sql.SAVE_IN_PLACE if is_listed_alike else sql.SAVE
 
 
-def _stored(stored: int | None, body: bytes | None, sum_of: Callable[[bytes], int]) -> int | None:
+def _verified_sum(
+    stored: int | None, body: bytes | None, sum_of: Callable[[bytes], int]
+) -> int | None:
     """Return a stored checksum; `_WRONG` if the body was read and does not match."""
     is_wrong = body is not None and sum_of(body) != stored
     return _WRONG if is_wrong else stored

@@ -34,7 +34,7 @@ class DocumentOrigin(Struct, frozen=True):
     repo_id: str | None = None
 
 
-def place_of(key: int, number: int) -> int:
+def document_number(key: int, number: int) -> int:
     """Return the number of a document; a negative key is that of an entity."""
     return key << WIDTH | number if key > 0 else FIRST_CLAIM + (-key << WIDTH | number)
 
@@ -52,12 +52,12 @@ def message_words(origin: DocumentOrigin, row: Row) -> str:
     parts = decode_parts(stored)
     tool = tool_of(parts)
     marks = [*_marks(origin, at), role_mark(role)]
-    return _joined(text_of(parts), marks if tool is None else [*marks, mark("t", tool)])
+    return _join(text_of(parts), marks if tool is None else [*marks, mark("t", tool)])
 
 
 def text_words(origin: DocumentOrigin, at: int, text: str) -> str:
     """Return the indexed words of a title or an observation."""
-    return _joined(text, _marks(origin, at))
+    return _join(text, _marks(origin, at))
 
 
 @lru_cache(maxsize=1_024)
@@ -105,7 +105,7 @@ def _marks(origin: DocumentOrigin, at: int) -> list[str]:
     return marks
 
 
-def _joined(text: str, marks: Iterable[str]) -> str:
+def _join(text: str, marks: Iterable[str]) -> str:
     # Sorted, so that the same text always produces the same index.
     return " ".join(sorted({*words_of(text), *marks}))
 
@@ -124,19 +124,19 @@ ADD = """
 INSERT INTO search_index (rowid, words)
 VALUES (:document, :words)
 """
-TAKE_OUT = """
+REMOVE = """
 -- Delete a document; FTS needs the words it was added with.
 INSERT INTO search_index (search_index, rowid, words)
 VALUES ('delete', :document, :words)
 """
-IS_THOROUGH = """
+HAS_SECURE_DELETE = """
 -- Whether secure-delete is on: deleted words leave the index at once.
 SELECT 1
   FROM search_index_config
  WHERE k = 'secure-delete'
    AND v = 1
 """
-BE_THOROUGH = """
+SET_SECURE_DELETE = """
 -- Turn on secure-delete: deleted words are removed and not only marked.
 INSERT INTO search_index (search_index, rank)
 VALUES ('secure-delete', 1)
@@ -254,7 +254,7 @@ SELECT o.ordinal, e.owner, o.created_ms, o.content
  ORDER BY o.ordinal
  LIMIT :limit
 """
-SAID_FIRST = """
+FIRST_USER_MESSAGE = """
 -- The first user message of a range.
 SELECT sequence
   FROM messages
@@ -280,13 +280,13 @@ FORGET_TITLE = """
 DELETE FROM search_titles
  WHERE session_key = :key
 """
-DIG = """
+NOTE_REMOVED = """
 -- Record a removed document whose words are still in the index.
 INSERT INTO search_graves (document, words)
 VALUES (:document, :words)
     ON CONFLICT (document) DO UPDATE SET words = excluded.words
 """
-GRAVES = """
+TAKE_REMOVED = """
 -- Take removed documents whose words are still in the index.
 DELETE FROM search_graves
  WHERE document IN (SELECT document FROM search_graves ORDER BY document LIMIT :limit)

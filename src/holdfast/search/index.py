@@ -18,29 +18,29 @@ from holdfast.ports.store import Tx
 from holdfast.search.documents import (
     ADD,
     ALL_ROWS,
-    BE_THOROUGH,
     CLAIMED,
     CLAIMS,
-    DIG,
     DONE,
     FORGET_TAIL,
     FORGET_TITLE,
-    GRAVES,
-    IS_THOROUGH,
+    HAS_SECURE_DELETE,
     KEEP_TITLE,
     MOVE,
+    NOTE_REMOVED,
     NUMBERS,
     ORIGIN,
     ORIGINS,
+    REMOVE,
     ROWS,
+    SET_SECURE_DELETE,
     SIZES,
     TAIL,
     TAIL_OF,
-    TAKE_OUT,
+    TAKE_REMOVED,
     TITLE,
     DocumentOrigin,
+    document_number,
     message_words,
-    place_of,
     text_words,
 )
 from holdfast.search.query import Backlog
@@ -97,12 +97,12 @@ async def catch_up(database: Database, limit: int) -> int:
     """Index up to `limit` documents of the backlog; return their number."""
     done, is_all = 0, False
     while done < limit and not is_all:
-        found, is_all = await _caught_up(database, limit - done)
+        found, is_all = await _index_all(database, limit - done)
         done += found
     return done
 
 
-async def _caught_up(database: Database, limit: int) -> tuple[int, bool]:
+async def _index_all(database: Database, limit: int) -> tuple[int, bool]:
     """Index documents; return their number and whether everything up to `limit` was read."""
     added: list[tuple[int, str]] = []
     moved: list[Parameters] = []
@@ -136,7 +136,9 @@ async def _caught_up(database: Database, limit: int) -> tuple[int, bool]:
             ended.append(here)
         # Ranges of removed sessions count as well, because each costs a lookup.
         done += max(len(found), 1)
-        added += [(place_of(key, number), words) for number, words in found if words is not None]
+        added += [
+            (document_number(key, number), words) for number, words in found if words is not None
+        ]
     # Sorted, because FTS flushes its buffer whenever a row id is not increasing.
     documents = [{"document": document, "words": words} for document, words in sorted(added)]
     await database.execute_many(ADD, documents)
@@ -171,8 +173,8 @@ async def _newest(
     """Return the number of the last message of each session."""
     if not ranges:
         return {}
-    asked = {"keys": encode(sorted({key for key, _ in ranges})).decode()}
-    return {key: last for key, last, *_ in await database.fetch(sql, asked)}
+    parameters = {"keys": encode(sorted({key for key, _ in ranges})).decode()}
+    return {key: last for key, last, *_ in await database.fetch(sql, parameters)}
 
 
 async def _all_messages(
@@ -182,22 +184,22 @@ async def _all_messages(
 
     Bounded by number and bytes; the remaining messages are read in a later batch.
     """
-    stretches = [(key, first, last) for key, first, last in tail if key > 0 and first > 0]
-    if not stretches:
+    ranges = [(key, first, last) for key, first, last in tail if key > 0 and first > 0]
+    if not ranges:
         return {}, True
-    keys = encode([key for key, _, _ in stretches]).decode()
+    keys = encode([key for key, _, _ in ranges]).decode()
     sessions = {key: rest for key, *rest in await database.fetch(ORIGINS, {"keys": keys})}
     wanted = []
-    for key, first, last in stretches:
+    for key, first, last in ranges:
         # Sequences have no gaps, so the number of messages is known without reading.
         newest = sessions[key][0] if key in sessions else 0
         whole = newest if last is None else min(newest, last)
         end = min(whole, first + limit - 1)
         limit -= max(end - first + 1, 0)
         wanted.append(IndexRange(key, first, end, whole))
-    fitting = await _fitting(database, wanted)
+    fitting = await _fit(database, wanted)
     found = {(each.key, each.first): IndexBatch([], each.further, each.last) for each in fitting}
-    for position, *row in await database.fetch(ALL_ROWS, _asked(fitting)):
+    for position, *row in await database.fetch(ALL_ROWS, _range_parameters(fitting)):
         each = fitting[position]
         _, *origin = sessions[each.key]
         documents = _messages(DocumentOrigin(*origin), [tuple(row)])
@@ -205,10 +207,10 @@ async def _all_messages(
     return found, fitting == wanted
 
 
-async def _fitting(database: Database, wanted: list[IndexRange]) -> list[IndexRange]:
+async def _fit(database: Database, wanted: list[IndexRange]) -> list[IndexRange]:
     """Return the ranges that fit into the byte limit; the last one may be cut."""
     total = 0
-    for position, number, size in await database.fetch(SIZES, _asked(wanted)):
+    for position, number, size in await database.fetch(SIZES, _range_parameters(wanted)):
         total += size
         # The first message is always included, or indexing would never get past a large one.
         if _BYTES_MOST < total != size:
@@ -218,8 +220,8 @@ async def _fitting(database: Database, wanted: list[IndexRange]) -> list[IndexRa
     return wanted
 
 
-def _asked(stretches: list[IndexRange]) -> Parameters:
-    return {"stretches": encode([(each.key, each.first, each.end) for each in stretches]).decode()}
+def _range_parameters(ranges: list[IndexRange]) -> Parameters:
+    return {"stretches": encode([(each.key, each.first, each.end) for each in ranges]).decode()}
 
 
 async def note_removal(database: Database, state: SessionState) -> None:
@@ -232,36 +234,36 @@ async def note_removal(database: Database, state: SessionState) -> None:
     ]
     meta = await session_meta(database, key)
     if meta is not None:
-        asked = {"key": key, "first": state.inherited + 1, "last": _LAST, "limit": _PAGE}
-        while rows := await database.fetch(ROWS, asked):
-            asked["first"] = rows[-1][0] + 1
+        parameters = {"key": key, "first": state.inherited + 1, "last": _LAST, "limit": _PAGE}
+        while rows := await database.fetch(ROWS, parameters):
+            parameters["first"] = rows[-1][0] + 1
             for number, words in _messages(meta.origin, rows):
                 if words is not None and not any(number in each for each in lacking):
-                    await _dig(database, place_of(key, number), words)
+                    await _note_removed(database, document_number(key, number), words)
         for (title,) in await database.fetch(TITLE, {"key": key}):
             words = text_words(meta.origin, meta.created_at, title)
-            await _dig(database, place_of(key, 0), words)
+            await _note_removed(database, document_number(key, 0), words)
     await database.execute(FORGET_TAIL, {"key": key})
     await database.execute(FORGET_TITLE, {"key": key})
 
 
-async def _dig(database: Database, document: int, words: str) -> None:
-    await database.execute(DIG, {"document": document, "words": words})
+async def _note_removed(database: Database, document: int, words: str) -> None:
+    await database.execute(NOTE_REMOVED, {"document": document, "words": words})
 
 
 async def remove_documents(database: Database, limit: int) -> int:
     """Remove the words of deleted documents from the index; return the number of documents."""
-    graves = await database.fetch(GRAVES, {"limit": limit})
-    for document, words in sorted(graves):
-        await _take_out(database, document, words)
-    return len(graves)
+    removed = await database.fetch(TAKE_REMOVED, {"limit": limit})
+    for document, words in sorted(removed):
+        await _remove(database, document, words)
+    return len(removed)
 
 
-async def _take_out(database: Database, document: int, words: str) -> None:
+async def _remove(database: Database, document: int, words: str) -> None:
     # Enabled on the first deletion, because older SQLite versions cannot read such an index.
-    if not await database.fetch(IS_THOROUGH):
-        await database.execute(BE_THOROUGH)
-    await database.execute(TAKE_OUT, {"document": document, "words": words})
+    if not await database.fetch(HAS_SECURE_DELETE):
+        await database.execute(SET_SECURE_DELETE)
+    await database.execute(REMOVE, {"document": document, "words": words})
 
 
 async def session_meta(database: Database, key: int) -> SessionMeta | None:
@@ -275,17 +277,17 @@ async def session_meta(database: Database, key: int) -> SessionMeta | None:
 
 async def _title(database: Database, key: int) -> list[Document]:
     """Return a session's title as a document; removes the previous title from the index."""
-    standing = await session_meta(database, key)
-    if standing is None:
+    meta = await session_meta(database, key)
+    if meta is None:
         return [(0, None)]
     for (before,) in await database.fetch(TITLE, {"key": key}):
-        words = text_words(standing.origin, standing.created_at, before)
-        await _take_out(database, place_of(key, 0), words)
-    if standing.title is None:
+        words = text_words(meta.origin, meta.created_at, before)
+        await _remove(database, document_number(key, 0), words)
+    if meta.title is None:
         await database.execute(FORGET_TITLE, {"key": key})
         return [(0, None)]
-    await database.execute(KEEP_TITLE, {"key": key, "title": standing.title})
-    return [(0, text_words(standing.origin, standing.created_at, standing.title))]
+    await database.execute(KEEP_TITLE, {"key": key, "title": meta.title})
+    return [(0, text_words(meta.origin, meta.created_at, meta.title))]
 
 
 async def _claims(
@@ -295,10 +297,10 @@ async def _claims(
     if database.for_update:
         # First, because rows that another transaction adds meanwhile must be found.
         await database.fetch(locked(database, CLAIMED), {"key": key})
-    asked = {"key": key, "first": first, "last": last, "limit": limit}
+    parameters = {"key": key, "first": first, "last": last, "limit": limit}
     return [
         (number, text_words(DocumentOrigin(owner), at * _MILLISECOND, claim_text(content)))
-        for number, owner, at, content in await database.fetch(CLAIMS, asked)
+        for number, owner, at, content in await database.fetch(CLAIMS, parameters)
     ]
 
 
@@ -325,8 +327,8 @@ EVERY: Final = 256
 # Backlog that a search may scan itself, which takes a few milliseconds.
 WAITING_MOST: Final = Backlog(1_024, 1 << 20)
 # Smaller batches, because removal is slower: it searches for each word.
-BURIED_TOGETHER: Final = 32
-BURIAL_SECONDS: Final = 1.0
+REMOVE_BATCH: Final = 32
+REMOVE_SECONDS: Final = 1.0
 Asked = Callable[[Callable[[Tx], Any]], Awaitable[Any]]
 
 
@@ -350,14 +352,14 @@ class IndexUpkeep:
         with suppress(MemoryError):
             self._task = asyncio.get_running_loop().create_task(self._keep_up())
 
-    async def has_forgotten(self) -> bool:
+    async def remove_deleted(self) -> bool:
         """Remove words of deleted documents from the index; `False` if some remain.
 
         Limited to one second, because the caller is waiting.
         """
-        deadline = time.monotonic() + BURIAL_SECONDS
+        deadline = time.monotonic() + REMOVE_SECONDS
         try:
-            while await self._write(lambda tx: tx.search.bury(BURIED_TOGETHER)):
+            while await self._write(lambda tx: tx.search.remove_documents(REMOVE_BATCH)):
                 if time.monotonic() > deadline:
                     return False
         except HoldfastError as error:

@@ -28,7 +28,7 @@ from holdfast.search.query import (
     require_query,
     stands_at,
 )
-from holdfast.search.tokenizer import Placed, placed_words
+from holdfast.search.tokenizer import Placed, locate_words
 from holdfast.services.agents import find_agent
 
 SNIPPET_LONGEST: Final = 300
@@ -38,7 +38,7 @@ _BEFORE: Final = 80
 _SPACE: Final = re.compile(r"\s+")
 _CHUNK: Final = 4_096
 # First and last index.
-Stretch = tuple[int, int]
+Bounds = tuple[int, int]
 
 
 class Snippet(Struct, frozen=True):
@@ -50,8 +50,8 @@ class Snippet(Struct, frozen=True):
 
 def snippet(text: str, terms: Terms) -> Snippet:
     """Return the excerpt around the first match; without a match, the beginning."""
-    words = _around(text, terms)
-    found = _found(words, terms.wanted)
+    words = _words_around(text, terms)
+    found = _find_matches(words, terms.wanted)
     first = words[found[0][0]][1] if found else 0
     start = _start(words, max(0, first - _BEFORE))
     end = start + _TEXT_LONGEST
@@ -69,22 +69,22 @@ def snippet(text: str, terms: Terms) -> Snippet:
         end -= max(1, len(marked) - SNIPPET_LONGEST)
 
 
-def _around(text: str, terms: Terms) -> list[Placed]:
+def _words_around(text: str, terms: Terms) -> list[Placed]:
     """Return the words around the first match; stops reading a long text there."""
     longest = max((len(term.words) for term in terms.wanted), default=1)
-    placed = placed_words(text)
+    placed = locate_words(text)
     kept: list[Placed] = []
     while chunk := list(islice(placed, _CHUNK)):
         kept += chunk
-        if _found(kept, terms.wanted):
+        if _find_matches(kept, terms.wanted):
             return [*kept, *islice(placed, _TEXT_LONGEST)]
         # The words before the match are shown too, and a phrase may begin in one chunk of words and
         # end in the next.
         kept = kept[-(longest + _BEFORE) :]
-    return list(islice(placed_words(text), _TEXT_LONGEST))
+    return list(islice(locate_words(text), _TEXT_LONGEST))
 
 
-def _found(words: Sequence[Placed], terms: Sequence[Term]) -> list[Stretch]:
+def _find_matches(words: Sequence[Placed], terms: Sequence[Term]) -> list[Bounds]:
     """Return the word ranges that match terms, in order and without overlap."""
     plain = [word for word, _, _ in words]
     # Indexed by first word, because a query may have 100 terms and a text a million words.
@@ -100,14 +100,14 @@ def _found(words: Sequence[Placed], terms: Sequence[Term]) -> list[Stretch]:
             if stands_at(term, plain, position)
         }
     )
-    apart: list[Stretch] = []
+    merged: list[Bounds] = []
     for first, last in everywhere:
         # Matches may overlap, and one character may expand to two words.
-        if apart and (first <= apart[-1][1] or words[first][1] < words[apart[-1][1]][2]):
-            apart[-1] = (apart[-1][0], max(apart[-1][1], last))
+        if merged and (first <= merged[-1][1] or words[first][1] < words[merged[-1][1]][2]):
+            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
         else:
-            apart.append((first, last))
-    return apart
+            merged.append((first, last))
+    return merged
 
 
 def _start(words: Sequence[Placed], wanted: int) -> int:
@@ -117,7 +117,7 @@ def _start(words: Sequence[Placed], wanted: int) -> int:
     return next((start for _, start, _ in words if start >= wanted), wanted)
 
 
-def _mark_matches(text: str, found: Sequence[Stretch], window: Stretch) -> str:
+def _mark_matches(text: str, found: Sequence[Bounds], window: Bounds) -> str:
     start, end = window
     pieces = ["…"] if start else []
     at = start
@@ -163,9 +163,9 @@ class Search:
             return await tx.search.find(await _build_request(tx, owner, query, terms, before))
 
         async with self._searching:
-            harvest = await self._store.read(read)
-            hits = await _hits(harvest.found, terms)
-        behind = None if harvest.behind is None else (harvest.behind, "")
+            batch = await self._store.read(read)
+            hits = await _hits(batch.found, terms)
+        behind = None if batch.behind is None else (batch.behind, "")
         return Page(items=hits, next_cursor=encode_count(behind, filters))
 
     async def rebuild(self) -> SearchRebuild:
@@ -180,7 +180,7 @@ class Search:
     async def _sum(self) -> tuple[int, int] | None:
         """Return the checksum of the complete index; `None` if the index is damaged."""
         try:
-            while await self._store.write(lambda tx: tx.search.bury(TOGETHER)):
+            while await self._store.write(lambda tx: tx.search.remove_documents(TOGETHER)):
                 pass
             await self._catch_up(NOTHING)
             return await self._store.read(lambda tx: tx.search.sum())
@@ -211,11 +211,11 @@ async def _build_request(
     return SearchRequest(owner=owner, terms=terms, agent_id=agent_id, before=before, **fields)
 
 
-async def _hits(harvest: Sequence[FoundDocument], terms: Terms) -> tuple[Hit, ...]:
+async def _hits(batch: Sequence[FoundDocument], terms: Terms) -> tuple[Hit, ...]:
     def cut() -> tuple[Hit, ...]:
-        return tuple(_hit(found, terms) for found in harvest)
+        return tuple(_hit(found, terms) for found in batch)
 
-    is_light = sum(len(found.text) for found in harvest) <= LIGHT_MOST
+    is_light = sum(len(found.text) for found in batch) <= LIGHT_MOST
     return cut() if is_light else await asyncio.to_thread(cut)
 
 

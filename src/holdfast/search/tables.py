@@ -18,6 +18,7 @@ from holdfast.search.documents import (
     BACKLOG,
     CLAIMS,
     EMPTY,
+    FIRST_USER_MESSAGE,
     HIGHEST,
     LOWEST,
     MATCHING,
@@ -25,10 +26,9 @@ from holdfast.search.documents import (
     NUMBERS,
     OWN_TAIL,
     ROWS,
-    SAID_FIRST,
     SUM,
+    document_number,
     expression,
-    place_of,
     source_of,
 )
 from holdfast.search.index import catch_up, claim_text, remove_documents, session_meta
@@ -47,42 +47,42 @@ class Finder:
     def __init__(self, database: Database, request: SearchRequest) -> None:
         self._db = database
         self._request = request
-        self._heads: dict[int, SessionState | None] = {}
+        self._states: dict[int, SessionState | None] = {}
         # How many characters were checked so far.
         self.looked = 0
         self._since = None if request.since is None else microseconds(request.since)
         self._until = None if request.until is None else microseconds(request.until)
 
-    async def found(self, position: int) -> FoundDocument | None:
+    async def find(self, position: int) -> FoundDocument | None:
         """Return the document with this number, if it matches the request."""
         key, number = source_of(position)
         if key < 0:
             found = await self._claim(position, -key, number)
         else:
-            state = await self._head(key)
+            state = await self._state(key)
             # Access check: the index only returns numbers; the session may be foreign or deleted.
-            if state is None or not await self._is_asked_for(state):
+            if state is None or not await self._is_in_scope(state):
                 return None
             if number == _TITLE:
                 found = await self._title(position, state)
             else:
                 found = await self._message(position, state, number)
-        return found if found is not None and self._is_wanted(found) else None
+        return found if found is not None and self._is_in_period(found) else None
 
-    async def _head(self, key: int) -> SessionState | None:
-        if key not in self._heads:
-            self._heads[key] = await SessionRows(self._db).state_by_key(SessionKey(key))
-        return self._heads[key]
+    async def _state(self, key: int) -> SessionState | None:
+        if key not in self._states:
+            self._states[key] = await SessionRows(self._db).state_by_key(SessionKey(key))
+        return self._states[key]
 
-    async def _is_asked_for(self, state: SessionState) -> bool:
+    async def _is_in_scope(self, state: SessionState) -> bool:
         """Return whether a session has the requested owner, agent and repository."""
         request = self._request
         if state.owner != request.owner or request.agent_id not in {None, state.agent_id}:
             return False
         if request.repo_id is None:
             return True
-        standing = await session_meta(self._db, state.key)
-        return standing is not None and standing.origin.repo_id == request.repo_id
+        meta = await session_meta(self._db, state.key)
+        return meta is not None and meta.origin.repo_id == request.repo_id
 
     async def _message(
         self, position: int, state: SessionState, number: int
@@ -107,25 +107,25 @@ class Finder:
         )
 
     async def _title(self, position: int, state: SessionState) -> FoundDocument | None:
-        standing = await session_meta(self._db, state.key)
-        if standing is None or state.title is None or not self._has_only_words():
+        meta = await session_meta(self._db, state.key)
+        if meta is None or state.title is None or not self._has_only_words():
             return None
         # Most titles are derived from the first message, which is found itself.
-        if state.title == await self._said_first(state):
+        if state.title == await self._title_from_messages(state):
             return None
         return FoundDocument(
             position=position,
             text=state.title,
-            created_at=instant(standing.created_at),
+            created_at=instant(meta.created_at),
             session_id=state.session_id,
             agent_id=state.agent_id,
         )
 
-    async def _said_first(self, state: SessionState) -> str | None:
+    async def _title_from_messages(self, state: SessionState) -> str | None:
         """Return the title derived from the first user message of a session or its fork parent."""
         for part in await SessionRows(self._db).lineage(state.key):
-            asked = {"key": part.key, "first": part.first, "last": part.last}
-            for (number,) in await self._db.fetch(SAID_FIRST, asked):
+            parameters = {"key": part.key, "first": part.first, "last": part.last}
+            for (number,) in await self._db.fetch(FIRST_USER_MESSAGE, parameters):
                 segment = Segment(part.key, part.session_id, number, number)
                 return title_of((await MessageRows(self._db).span(segment, limit=1))[0].text)
         return None
@@ -151,7 +151,7 @@ class Finder:
         """Return whether the request has no filter that applies only to messages."""
         return self._request.role is None and self._request.tool is None
 
-    def _is_wanted(self, found: FoundDocument) -> bool:
+    def _is_in_period(self, found: FoundDocument) -> bool:
         self.looked += len(found.text)
         at = microseconds(found.created_at)
         if self._since is not None and at < self._since:
@@ -184,11 +184,11 @@ class SearchTables:
             return SearchBatch(found=())
         finder = Finder(self._db, request)
         spans = await self._spans(request)
-        tail = await self._tail(request, spans)
+        tail = await self._unindexed(request, spans)
         found: list[FoundDocument] = []
         behind = None
         looks = size = 0
-        async with aclosing(self._places(request, spans, tail)) as places:
+        async with aclosing(self._candidates(request, spans, tail)) as places:
             async for position in places:
                 if looks == LOOKS_MOST or len(found) == request.limit:
                     break
@@ -196,7 +196,7 @@ class SearchTables:
                     break
                 looks += 1
                 behind = position
-                if (one := await _proven(finder, position)) is not None:
+                if (one := await _find_verified(finder, position)) is not None:
                     found.append(one)
                     size += len(one.text)
             else:
@@ -209,7 +209,7 @@ class SearchTables:
     async def catch_up(self, limit: int) -> int:
         return await catch_up(self._db, limit)
 
-    async def bury(self, limit: int) -> int:
+    async def remove_documents(self, limit: int) -> int:
         return await remove_documents(self._db, limit)
 
     async def sum(self) -> tuple[int, int]:
@@ -232,26 +232,26 @@ class SearchTables:
         if state is not None:
             # A fork includes the messages it inherits, but only its own title.
             spans = [
-                (place_of(part.key, part.first), place_of(part.key, part.last))
+                (document_number(part.key, part.first), document_number(part.key, part.last))
                 for part in await sessions.lineage(state.key)
             ]
-            spans.append((place_of(state.key, 0), place_of(state.key, 0)))
+            spans.append((document_number(state.key, 0), document_number(state.key, 0)))
         for (key,) in await self._db.fetch(
             NAMED, {"owner": request.owner, "name": request.session_id}
         ):
-            spans.append((place_of(-key, 0), place_of(-key, _LAST)))
+            spans.append((document_number(-key, 0), document_number(-key, _LAST)))
         spans.sort(reverse=True)
         return [(low, min(high, top)) for low, high in spans if low <= top]
 
-    async def _places(
+    async def _candidates(
         self, request: SearchRequest, spans: Sequence[Span], tail: "UnindexedMessages"
     ) -> AsyncGenerator[int, None]:
         """Yield candidate document numbers, highest first, without duplicates."""
         waiting = sorted(tail.matching)
-        asked = {"expression": expression(request), "limit": _CHUNK}
+        parameters = {"expression": expression(request), "limit": _CHUNK}
         for low, high in spans:
             top = high
-            while rows := await self._db.fetch(MATCHING, {**asked, "low": low, "high": top}):
+            while rows := await self._db.fetch(MATCHING, {**parameters, "low": low, "high": top}):
                 for (position,) in rows:
                     while waiting and waiting[-1] > position:
                         yield waiting.pop()
@@ -263,35 +263,37 @@ class SearchTables:
         while waiting:
             yield waiting.pop()
 
-    async def _tail(self, request: SearchRequest, spans: Sequence[Span]) -> "UnindexedMessages":
+    async def _unindexed(
+        self, request: SearchRequest, spans: Sequence[Span]
+    ) -> "UnindexedMessages":
         """Read the documents that are not indexed yet."""
         tail = UnindexedMessages()
         for key, first, last in await self._db.fetch(OWN_TAIL, {"owner": request.owner}):
             end = _LAST if last is None else last
-            tail.spans.append((place_of(key, first), place_of(key, end)))
+            tail.spans.append((document_number(key, first), document_number(key, end)))
             for low, high in spans:
-                start = max(place_of(key, first), low)
-                stop = min(place_of(key, end), high)
+                start = max(document_number(key, first), low)
+                stop = min(document_number(key, end), high)
                 if start <= stop:
                     numbers = (source_of(start)[1], source_of(stop)[1])
-                    tail.matching += await self._matching(request, key, numbers)
+                    tail.matching += await self._scan(request, key, numbers)
         return tail
 
-    async def _matching(self, request: SearchRequest, key: int, numbers: Span) -> list[int]:
+    async def _scan(self, request: SearchRequest, key: int, numbers: Span) -> list[int]:
         """Return the documents in an unindexed range that match the terms."""
         first, last = numbers
-        asked = {"key": abs(key), "first": first, "last": last, "limit": -1}
+        parameters = {"key": abs(key), "first": first, "last": last, "limit": -1}
         if key < 0:
-            rows = await self._db.fetch(CLAIMS, asked)
+            rows = await self._db.fetch(CLAIMS, parameters)
             texts: list[tuple[int, str | None]] = [(row[0], claim_text(row[-1])) for row in rows]
         else:
-            rows = await self._db.fetch(ROWS, asked)
-            texts = [(row[0], _said(row[-1], request)) for row in rows]
-            standing = await session_meta(self._db, key) if first == 0 else None
-            if standing is not None and standing.title is not None:
-                texts.append((0, standing.title))
+            rows = await self._db.fetch(ROWS, parameters)
+            texts = [(row[0], _text_of_row(row[-1], request)) for row in rows]
+            meta = await session_meta(self._db, key) if first == 0 else None
+            if meta is not None and meta.title is not None:
+                texts.append((0, meta.title))
         return [
-            place_of(key, number)
+            document_number(key, number)
             for number, text in texts
             if text is not None and holds(request.terms, words_of(text))
         ]
@@ -309,16 +311,16 @@ class UnindexedMessages:
         return any(low <= position <= high for low, high in self.spans)
 
 
-async def _proven(finder: Finder, position: int) -> FoundDocument | None:
+async def _find_verified(finder: Finder, position: int) -> FoundDocument | None:
     try:
-        return await finder.found(position)
+        return await finder.find(position)
     except Internal as error:
         # One damaged record must not hide the others; `holdfast doctor` reports it.
         log.error("%s", error.message)
         return None
 
 
-def _said(parts: bytes, request: SearchRequest) -> str | None:
+def _text_of_row(parts: bytes, request: SearchRequest) -> str | None:
     """Return the text of a stored row; `None` if it cannot match."""
     # Fast path: ASCII words occur verbatim in the bytes, so most rows need no decoding.
     if parts.isascii():

@@ -37,7 +37,7 @@ _TIME: Final = re.compile(
     r"|(?:(?<=:[0-9]{2})|(?<=\.[0-9]{3})|(?<=\.[0-9]{6}))[Zz](?![0-9A-Za-z]))"
 )
 _ACCENTS: Final = re.compile(f"[{_JOINED}]")
-# A search for words keeps the interpreter lock; longer texts are searched in stretches of this
+# A search for words keeps the interpreter lock; longer texts are searched in chunks of this
 # length, so that requests are answered in between.
 _STRETCH: Final = 1 << 14
 # A word with its start and end in the text.
@@ -55,18 +55,18 @@ def words_of(text: str) -> list[str]:
     """Return the words of a text in order."""
     if len(text) <= _STRETCH:
         return _words_in(text)
-    return [word for stretch in _stretches(text) for word in _words_in(stretch)]
+    return [word for chunk in _chunks(text) for word in _words_in(chunk)]
 
 
 def _words_in(text: str) -> list[str]:
     text = _apart(text)
     if text.isascii():
         return [word[:WORD_LONGEST] for word in _ASCII_WORD.findall(text.lower())]
-    return [word for found in _word().findall(text) for word in _folded(found)]
+    return [word for found in _word().findall(text) for word in _normalized(found)]
 
 
-def _stretches(text: str) -> Iterator[str]:
-    """Yield a text in stretches that end at a space, so that no word is cut."""
+def _chunks(text: str) -> Iterator[str]:
+    """Yield a text in chunks that end at a space, so that no word is cut."""
     start = 0
     while start < len(text):
         cut = text.rfind(" ", start, start + _STRETCH)
@@ -75,10 +75,10 @@ def _stretches(text: str) -> Iterator[str]:
         start = end
 
 
-def placed_words(text: str) -> Iterator[Placed]:
+def locate_words(text: str) -> Iterator[Placed]:
     """Yield the words of a text in order, each with its start and end."""
     for found in _word().finditer(_apart(text)):
-        for word in _folded(found[0]):
+        for word in _normalized(found[0]):
             yield word, found.start(), found.end()
 
 
@@ -87,7 +87,7 @@ def _apart(text: str) -> str:
     return _TIME.sub(r"\1 ", text) if ":" in text else text
 
 
-def _folded(found: str) -> tuple[str, ...]:
+def _normalized(found: str) -> tuple[str, ...]:
     """Return the normalised words of a match; a ligature or symbol may expand to several."""
     # Longer ones are not kept: they would fill the memory of the process.
     return _kept_folded(found) if len(found) <= WORD_LONGEST else _fold(found)

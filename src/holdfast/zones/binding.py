@@ -38,7 +38,7 @@ async def definition_for(tx: Tx, owner: Owner, definition_id: str) -> str:
 async def bind_zone(entry: JournalTransaction, agent: Agent, key: SessionKey) -> None:
     """Archive an agent's active zone and bind the zone to a new session."""
     zone = agent_current_zone(agent.id)
-    archived = await _cleared(entry.tx, agent.owner, zone, entry.now)
+    archived = await _clear(entry.tx, agent.owner, zone, entry.now)
     if archived is not None:
         await notify_bound_session(entry, agent.owner, zone, archived.archive_zoneid)
     await entry.tx.zones.bind(agent.owner, zone, key)
@@ -50,7 +50,7 @@ async def unbind_zone(writer: SessionWriter) -> None:
     if bound is None:
         return
     owner, zone = bound
-    archived = await _cleared(writer.tx, owner, zone, lambda: instant(writer.tick()))
+    archived = await _clear(writer.tx, owner, zone, lambda: instant(writer.tick()))
     if archived is not None:
         writer.add_event(ZoneArchived(zone=archived.archive_zoneid))
     await writer.tx.zones.unbind(writer.state.key)
@@ -72,7 +72,7 @@ async def notify_bound_session(
         writer.add_event(ZoneArchived(zone=archive))
 
 
-async def _cleared(
+async def _clear(
     tx: Tx, owner: Owner, zone: str, now: Callable[[], datetime]
 ) -> ArchiveResult | None:
     try:

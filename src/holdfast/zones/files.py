@@ -181,7 +181,7 @@ async def clear_active_zone(
 ) -> ArchiveResult | None:
     """Move the files of an active zone into a new archive; `None` if it is empty."""
     files = await tx.zones.files(owner, zone)
-    return await _archived(tx, owner, files, now) if is_filled(files) else None
+    return await _archive(tx, owner, files, now) if is_filled(files) else None
 
 
 async def make_room(
@@ -190,12 +190,12 @@ async def make_room(
     """Empty an active zone before a restore; archives its files if any has content."""
     files = await tx.zones.files(owner, zone)
     if any(file.size for file in files):
-        return await _archived(tx, owner, files, now)
+        return await _archive(tx, owner, files, now)
     await tx.zones.remove_all(owner, zone)
     return None
 
 
-async def _archived(
+async def _archive(
     tx: Tx, owner: Owner, files: tuple[ZoneFile, ...], now: Callable[[], int]
 ) -> ArchiveResult:
     definition_id = definition_of(files[0].zone) or ""

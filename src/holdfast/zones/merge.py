@@ -85,14 +85,14 @@ def plan_merge(
     winners = set(differing.values())
     winner = winners.pop() if len(winners) == 1 else _newer(sources, there)
     decided = {
-        name: _decided(action, winner) if name in differing else action
+        name: _decide(action, winner) if name in differing else action
         for name, action in actions.items()
     }
     loser = MergeSide.DESTINATION if winner is MergeSide.SOURCE else MergeSide.SOURCE
     return MergePlan(actions=decided, loser=loser, conflicts=conflicts)
 
 
-def _decided(action: CopyAction, winner: MergeSide) -> CopyAction:
+def _decide(action: CopyAction, winner: MergeSide) -> CopyAction:
     if winner is MergeSide.SOURCE:
         return CopyAction.OVERWRITE
     return CopyAction.PRESERVE if action is CopyAction.OVERWRITE else action

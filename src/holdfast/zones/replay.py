@@ -76,7 +76,7 @@ def snapshot_preview(content: bytes | None) -> tuple[str, int]:
     nodes = document.get("nodes") if isinstance(document, dict) else None
     if not isinstance(nodes, list):
         return NOTHING
-    return collapse_preview(_first_said(nodes)), len(nodes)
+    return collapse_preview(_first_user_message(nodes)), len(nodes)
 
 
 def output_preview(lines: Iterable[bytes]) -> str:
@@ -96,7 +96,7 @@ def collapse_preview(text: str) -> str:
     return collapsed
 
 
-def _first_said(nodes: list[Any]) -> str:
+def _first_user_message(nodes: list[Any]) -> str:
     """Return the first user message; a bootstrap message only if there is no other."""
     said = [
         node["message"]

@@ -73,7 +73,7 @@ class Zones:
     async def show(self, owner: Owner, definition_id: str) -> ActiveZone:
         """Return the files of an active zone and the session bound to it."""
 
-        async def look(tx: Tx) -> ActiveZone:
+        async def read(tx: Tx) -> ActiveZone:
             zone = await active_zone_of(tx, owner, definition_id)
             key = await tx.zones.bound_session(owner, zone)
             state = await tx.sessions.state_by_key(key) if key is not None else None
@@ -84,7 +84,7 @@ class Zones:
                 preview=(await summary_of(tx, owner, zone, 0)).preview,
             )
 
-        return await self._store.read(look)
+        return await self._store.read(read)
 
     async def write_state(
         self,
@@ -99,7 +99,7 @@ class Zones:
         The time 0 stands for a missing snapshot. Detects lost updates.
         """
         require_definition_id(definition_id)
-        written = _encoded(content)
+        written = _encode(content)
 
         async def work(tx: Tx) -> StateWritten:
             zone = await active_zone_of(tx, owner, definition_id)
@@ -116,7 +116,7 @@ class Zones:
     async def read_state(self, owner: Owner, definition_id: str) -> ZoneState:
         """Return the snapshot of an active zone; its content is `None` if it is missing."""
 
-        async def look(tx: Tx) -> ZoneState:
+        async def read(tx: Tx) -> ZoneState:
             zone = await active_zone_of(tx, owner, definition_id)
             file = await tx.zones.file(owner, zone, SNAPSHOT_FILE)
             if file is None:
@@ -124,7 +124,7 @@ class Zones:
             text = await _text_of(tx, file)
             return ZoneState(zone=zone, content=text, modified_ms=file.modified_ms)
 
-        return await self._store.read(look)
+        return await self._store.read(read)
 
     async def append_output(self, owner: Owner, definition_id: str, line: str) -> OutputAppended:
         """Append a line to the output; an unfinished line of another writer is ended first."""
@@ -135,7 +135,7 @@ class Zones:
     ) -> OutputAppended:
         """Append several lines atomically."""
         require_definition_id(definition_id)
-        more = b"".join(_ended(_encoded(line)) for line in lines)
+        more = b"".join(_end_line(_encode(line)) for line in lines)
 
         async def work(tx: Tx) -> OutputAppended:
             zone = await active_zone_of(tx, owner, definition_id)
@@ -150,7 +150,7 @@ class Zones:
         The zone gets a snapshot, unless a view has written one.
         """
         scrubber = self.stamping.scrubber()
-        more = b"".join(_ended(_clean(scrubber, line)) for line in lines)
+        more = b"".join(_end_line(_clean(scrubber, line)) for line in lines)
 
         async def work(tx: Tx) -> bool:
             bound = await tx.zones.zone_of_session(key)
@@ -180,11 +180,11 @@ class Zones:
         wanted = query or LineQuery()
         require_limit(wanted.limit, most=LINES_MOST)
 
-        async def look(tx: Tx) -> Lines:
+        async def read(tx: Tx) -> Lines:
             zone = await zone_at(tx, owner, definition_id, archive)
             return await read_lines(tx, await tx.zones.file(owner, zone, OUTPUT_FILE), wanted)
 
-        return await self._store.read(look)
+        return await self._store.read(read)
 
     async def follow(
         self, owner: Owner, definition_id: str, *, start: int | None = None
@@ -206,25 +206,25 @@ class Zones:
     ) -> ZoneFile:
         """Return the metadata of a file in the active zone or in an archive."""
 
-        async def look(tx: Tx) -> ZoneFile:
+        async def read(tx: Tx) -> ZoneFile:
             zone = await zone_at(tx, owner, definition_id, archive)
             file = await tx.zones.file(owner, zone, name)
             if file is None:
                 raise NotFound(Code.PATH_NOT_FOUND, "The zone has no such file.")
             return file
 
-        return await self._store.read(look)
+        return await self._store.read(read)
 
     async def read_bytes(self, owner: Owner, file: ZoneFile, start: int, end: int) -> bytes:
         """Return bytes of a file read before; raises `Conflict` if it was replaced since."""
 
-        async def look(tx: Tx) -> bytes:
+        async def read(tx: Tx) -> bytes:
             now = await tx.zones.file(owner, file.zone, file.name)
             if now is None or now.generation != file.generation:
                 raise zone_changed({"generation": now.generation if now else None})
             return await tx.zones.read(now, start, end)
 
-        return await self._store.read(look)
+        return await self._store.read(read)
 
     async def read_content(
         self, owner: Owner, definition_id: str, name: str, *, archive: int | None = None
@@ -241,11 +241,11 @@ class Zones:
         require_limit(window, most=LINES_MOST, field="window")
         require_limit(page, most=LINES_MOST, field="page")
 
-        async def look(tx: Tx) -> Replay:
+        async def read(tx: Tx) -> Replay:
             zone = await active_zone_of(tx, owner, definition_id)
             return await replay_zone(tx, owner, zone, window=window, page=page)
 
-        return await self._store.read(look)
+        return await self._store.read(read)
 
     async def archive(self, owner: Owner, definition_id: str) -> ArchiveResult | None:
         """Move the files of an active zone into a new archive; `None` if it is empty."""
@@ -272,25 +272,25 @@ class Zones:
         require_definition_id(definition_id)
         most = archives_limit(limit)
 
-        async def look(tx: Tx) -> tuple[ArchiveSummary, ...]:
+        async def read(tx: Tx) -> tuple[ArchiveSummary, ...]:
             found = await definition_for(tx, owner, definition_id)
             named = await archives_of(tx, owner, found)
             newest = [each for each in named if before is None or each[1] < before][:most]
             return tuple([await summary_of(tx, owner, zone, ms) for zone, ms in newest])
 
-        return await self._store.read(look)
+        return await self._store.read(read)
 
     async def read_archive(self, owner: Owner, definition_id: str, ms: int) -> Archive:
         """Return an archive with its snapshot."""
 
-        async def look(tx: Tx) -> Archive:
+        async def read(tx: Tx) -> Archive:
             zone = await zone_at(tx, owner, definition_id, ms)
             files = await tx.zones.files(owner, zone)
             state = next((file for file in files if file.name == SNAPSHOT_FILE), None)
             text = None if state is None else await _text_of(tx, state)
             return Archive(archive_zoneid=zone, archived_at_ms=ms, content=text, files=files)
 
-        return await self._store.read(look)
+        return await self._store.read(read)
 
     async def restore_archive(self, owner: Owner, definition_id: str, ms: int) -> RestoreResult:
         """Copy an archive to the active zone; its current content is archived first."""
@@ -303,7 +303,7 @@ class Zones:
             await _require_quiet(tx, owner, zone)
             displaced = await make_room(tx, owner, zone, self._now)
             for file in await tx.zones.files(owner, source):
-                await _bring_back(tx, owner, file, zone, stamp=stamp_of(self.stamping))
+                await _restore_file(tx, owner, file, zone, stamp=stamp_of(self.stamping))
             if displaced is not None:
                 await notify_bound_session(entry, owner, zone, displaced.archive_zoneid)
             return RestoreResult(
@@ -363,7 +363,9 @@ class Zones:
     archive_session = archive
 
 
-async def _bring_back(tx: Tx, owner: Owner, file: ZoneFile, zone: str, *, stamp: ZoneStamp) -> None:
+async def _restore_file(
+    tx: Tx, owner: Owner, file: ZoneFile, zone: str, *, stamp: ZoneStamp
+) -> None:
     """Copy a file of an archive into the empty active zone."""
     # An imported file may exceed the size limit of a single write.
     if file.name == SNAPSHOT_FILE and file.size <= WRITE_LARGEST:
@@ -451,7 +453,7 @@ async def _append_whole(tx: Tx, owner: Owner, zone: str, more: bytes, *, stamp: 
     return file.size + len(ended)
 
 
-def _encoded(content: str | bytes) -> bytes:
+def _encode(content: str | bytes) -> bytes:
     if isinstance(content, bytes):
         return content
     try:
@@ -462,7 +464,7 @@ def _encoded(content: str | bytes) -> bytes:
         ) from None
 
 
-def _ended(line: bytes) -> bytes:
+def _end_line(line: bytes) -> bytes:
     return line if line.endswith(b"\n") else line + b"\n"
 
 

@@ -69,7 +69,7 @@ UPDATE zone_files
        rest = CAST(rest || :more AS BLOB), rest_checksum = :rest_checksum, checksum = :checksum
  WHERE key = :key
 """
-SETTLE = """
+MOVE_REST_TO_PARTS = """
 -- Move the last bytes of a file into its parts.
 UPDATE zone_files
    SET size = :size, modified_ms = :modified_ms, generation = :generation, ended = :ended,
@@ -296,16 +296,16 @@ class ZoneTables:
         return tuple(map(file_of, rows))
 
     async def names(self, owner: Owner, prefix: str) -> list[str]:
-        asked = {"owner": owner, "prefix": prefix, "behind": prefix + _LAST}
-        return [row[0] for row in await self._db.fetch(NAMES, asked)]
+        parameters = {"owner": owner, "prefix": prefix, "behind": prefix + _LAST}
+        return [row[0] for row in await self._db.fetch(NAMES, parameters)]
 
     async def all(self) -> list[tuple[Owner, str]]:
         return [(Owner(owner), zone) for owner, zone in await self._db.fetch(ALL_ZONES)]
 
     async def add(self, owner: Owner, file: ZoneFile) -> ZoneFile:
-        return await self._added(owner, file, b"")
+        return await self._add(owner, file, b"")
 
-    async def _added(self, owner: Owner, file: ZoneFile, rest: bytes) -> ZoneFile:
+    async def _add(self, owner: Owner, file: ZoneFile, rest: bytes) -> ZoneFile:
         rows = await self._db.fetch(ADD, {**zone_file_columns(owner, file), "rest": rest})
         return replace(file, key=rows[0][0])
 
@@ -315,7 +315,7 @@ class ZoneTables:
         if is_short:
             tally = count_lines(LineCount(file.ended, file.tail), more)
         else:
-            tally = await self._lay_down(file, more)
+            tally = await self._append_to_parts(file, more)
         grown = replace(
             file,
             size=file.size + len(more),
@@ -327,10 +327,10 @@ class ZoneTables:
             rest_checksum=zlib.crc32(more, file.rest_checksum) if is_short else 0,
         )
         columns = {**zone_file_columns(owner, grown), "more": more, "nothing": b""}
-        await self._db.execute(GROW if is_short else SETTLE, columns)
+        await self._db.execute(GROW if is_short else MOVE_REST_TO_PARTS, columns)
         return grown
 
-    async def _lay_down(self, file: ZoneFile, more: bytes) -> LineCount:
+    async def _append_to_parts(self, file: ZoneFile, more: bytes) -> LineCount:
         """Write bytes to the parts, after the trailing bytes; return the new line count."""
         tally = LineCount(file.ended, file.tail)
         number, filled = divmod(file.size - file.rest, PART_SIZE)
@@ -357,7 +357,9 @@ class ZoneTables:
     async def empty(self, owner: Owner, file: ZoneFile) -> ZoneFile:
         await self._db.execute(EMPTY, {"file_key": file.key})
         emptied = replace(file, size=0, lines=0, ended=0, tail=None, rest=0, rest_checksum=0)
-        await self._db.execute(SETTLE, {**zone_file_columns(owner, emptied), "nothing": b""})
+        await self._db.execute(
+            MOVE_REST_TO_PARTS, {**zone_file_columns(owner, emptied), "nothing": b""}
+        )
         return emptied
 
     async def read(self, file: ZoneFile, start: int, end: int) -> bytes:
@@ -401,7 +403,7 @@ class ZoneTables:
             rest_checksum=source.rest_checksum,
         )
         rest = await self._rest(source, f"{source.zone} {source.name}")
-        copied = await self._added(owner, counted, rest)
+        copied = await self._add(owner, counted, rest)
         await self._db.execute(COPY, {"source": source.key, "target": copied.key})
         return copied
 

@@ -92,12 +92,12 @@ SELECT :document,
   FROM (SELECT octet_length(:words) > 1000000 AS is_large) judged
     ON CONFLICT (document) DO UPDATE SET words = excluded.words, is_large = excluded.is_large
 """,
-    documents.TAKE_OUT: """
+    documents.REMOVE: """
 -- Delete a document.
 DELETE FROM search_index
  WHERE document = :document
 """,
-    documents.IS_THOROUGH: """
+    documents.HAS_SECURE_DELETE: """
 -- Whether deleted words leave the index at once; they do.
 SELECT 1
 """,

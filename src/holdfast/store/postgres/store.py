@@ -173,7 +173,7 @@ class PostgresStore:
 
     async def scrub(self) -> bool:
         """Remove deleted words from the search index; deleted rows are removed by vacuum."""
-        self.is_scrubbed = await self._upkeep.has_forgotten()
+        self.is_scrubbed = await self._upkeep.remove_deleted()
         return self.is_scrubbed
 
     async def close(self) -> None:

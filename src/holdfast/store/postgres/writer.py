@@ -247,7 +247,9 @@ class PostgresWriter:
                     if time.monotonic() > deadline:
                         raise unreachable() from error
                 except LOST_RACE as error:
-                    log.debug("a transaction lost a lock conflict and is retried: %s", described(error))
+                    log.debug(
+                        "a transaction lost a lock conflict and is retried: %s", described(error)
+                    )
                     if time.monotonic() > latest:
                         raise busy() from error
                     deadline = time.monotonic() + PATIENCE

@@ -191,13 +191,13 @@ _ANSWERS: Final = {
     "mentioned_ids": ("projections",),
 }
 # Methods whose results are verifiable; all other methods of an inconsistent table raise.
-_PROVEN: Final = {
+_VERIFIABLE: Final = {
     "sessions": frozenset({"get", "get_by_key", "state", "state_by_key", "lineage"}),
     "messages": frozenset({"by_id", "span"}),
     "events": frozenset({"after"}),
     "media": frozenset({"read"}),
     # These do not read search results; they are required to rebuild the index.
-    "search": frozenset({"backlog", "bury", "catch_up", "empty", "sum"}),
+    "search": frozenset({"backlog", "catch_up", "empty", "remove_documents", "sum"}),
     "tokens": frozenset({"by_digest", "by_id"}),
 }
 _ROW: Final = re.compile(r"\brow (\d+) ")
@@ -283,7 +283,7 @@ class FaultyTable:
         method = getattr(self._table, verb)
 
         async def asked(*given: Any, **named: Any) -> Any:
-            is_proven = verb in _PROVEN.get(self._name, ())
+            is_proven = verb in _VERIFIABLE.get(self._name, ())
             found = await method(*given, **named) if is_proven else None
             if found is None or self._is_named(found):
                 raise doubtful(self._name)

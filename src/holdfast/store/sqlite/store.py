@@ -131,7 +131,9 @@ class SqliteStore:
         reserve = DiskReserve(path.with_name(f"{path.name}-reserve"))
         fresh = private_file(path) or path.stat().st_size == 0
         if fresh and reserve.is_held:
-            raise Internal(Code.CORRUPT_STORE, f"{path} is empty, but was in use before; restore a backup.")
+            raise Internal(
+                Code.CORRUPT_STORE, f"{path} is empty, but was in use before; restore a backup."
+            )
         self.path = path
         self.key = key if fresh or not is_plain(path) else None
         self._vfs = vfs
@@ -250,7 +252,7 @@ class SqliteStore:
 
     async def scrub(self) -> bool:
         """Remove deleted rows from the log file as well; return `False` if a retry is needed."""
-        is_forgotten = await self._upkeep.has_forgotten()
+        is_forgotten = await self._upkeep.remove_deleted()
         is_emptied = await self._in_reader(lambda connection, _: emptied_log(connection))
         self.is_scrubbed = is_forgotten and is_emptied
         return self.is_scrubbed

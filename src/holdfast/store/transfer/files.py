@@ -108,6 +108,4 @@ def require_there(path: Path) -> None:
 def require_absent(path: Path) -> None:
     """Raise if the target exists."""
     if path.exists() or path.is_symlink():
-        raise Conflict(
-            Code.FILE_EXISTS, f"{path} already exists; a store is never overwritten."
-        )
+        raise Conflict(Code.FILE_EXISTS, f"{path} already exists; a store is never overwritten.")

@@ -62,7 +62,8 @@ async def copy(source: TransferEnd, target: TransferEnd, tell: Tell) -> list[Cop
         if await _copy_table(target, each.table) != each:
             raise Internal(
                 Code.INTERNAL,
-                f"{each.table} was copied incorrectly; the target was discarded. Please report this.",
+                f"{each.table} was copied incorrectly; the target was discarded. Please report "
+                "this.",
             )
     await _require_sound(target)
     return copied
