@@ -22,7 +22,7 @@ from holdfast.http.limits import (
     STARTING_MOST,
     TOTAL_BYTES,
     WAITING_MOST,
-    Room,
+    ResponseBudget,
 )
 from holdfast.services import batches
 from holdfast.store.sqlite.reader import READERS
@@ -42,9 +42,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.services.messages.BATCH_BYTES", 700)
 
 
-def room_of(visitor: Visitor) -> Room:
+def room_of(visitor: Visitor) -> ResponseBudget:
     """Return the budget of the application."""
-    return cast(Application, visitor.app)._context.room
+    return cast(Application, visitor.app)._context.response_budget
 
 
 async def recorded(visitor: Visitor, count: int) -> dict[str, Any]:
@@ -279,7 +279,7 @@ class Rows(list[Any]):
 
 @pytest.mark.parametrize("count", [1, 2])
 async def test_a_budget_is_for_one_caller_and_for_all(count: int) -> None:
-    room = Room()
+    room = ResponseBudget()
     one, *others = [a_caller(number) for number in range(TOTAL_BYTES // CALLER_BYTES + 2)]
     held = [room.take(one, CALLER_BYTES // count) for _ in range(count)]
 

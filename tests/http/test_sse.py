@@ -299,7 +299,7 @@ async def test_a_stream_that_is_ended_amid_a_page_skips_nothing_of_it(
 async def test_a_reader_that_does_not_even_take_the_end_is_dropped(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sse, "GOODBYE_SECONDS", 0.01)
+    monkeypatch.setattr(sse, "CLOSE_SECONDS", 0.01)
     session = await a_conversation(visitor)
     app = visitor.app
     assert isinstance(app, Application)
@@ -377,7 +377,7 @@ async def test_streams_that_return_to_a_new_server_begin_as_soon_as_new_ones(
 async def test_a_crowd_is_asked_to_come_back_when_there_is_a_server_again(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sse, "CROWD", 1)
+    monkeypatch.setattr(sse, "MANY_READERS", 1)
     session = await a_conversation(visitor)
     app = visitor.app
     assert isinstance(app, Application)

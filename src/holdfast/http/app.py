@@ -31,7 +31,7 @@ from holdfast.http.errors import (
     server_stopping,
     status_of,
 )
-from holdfast.http.limits import LARGE, Held, Room
+from holdfast.http.limits import LARGE, Reservation, ResponseBudget
 from holdfast.http.mcp_mount import McpHandler, mcp_route
 from holdfast.http.metrics import Metrics
 from holdfast.http.openapi.document import encode_document
@@ -90,7 +90,7 @@ class AppContext:
     name: str
     metrics: Metrics
     streams: OpenStreams
-    room: Room = field(default_factory=Room)
+    response_budget: ResponseBudget = field(default_factory=ResponseBudget)
 
 
 class Application:
@@ -141,32 +141,32 @@ class Application:
             if isinstance(answer, StreamResponse):
                 return answer
             if isinstance(answer.content, bytes):
-                self._hold(exchange, request, len(answer.content))
+                self._reserve(exchange, request, len(answer.content))
             whole = await _render_response(answer, request)
-            self._hold(exchange, request, len(whole.body))
+            self._reserve(exchange, request, len(whole.body))
             return whole
         except HoldfastError as error:
             if status_of(error) >= 500:
                 log.exception("request failed", exc_info=error)
-            return await _render_response(exchange.refused(error, request), request)
+            return await _render_response(exchange.error_response_for(error, request), request)
         except ClientDisconnectedError:
             raise
         except asyncio.CancelledError:
             # The server stops and its grace period is over; what was committed stays committed.
-            return await _render_response(exchange.refused(server_stopping()), request)
+            return await _render_response(exchange.error_response_for(server_stopping()), request)
         except MemoryError:
-            return await _render_response(exchange.refused(out_of_memory()), request)
+            return await _render_response(exchange.error_response_for(out_of_memory()), request)
         # Any exception: it is reported as an internal error, and its text is only in the log.
         except Exception:
             log.exception("request failed")
-            return await _render_response(exchange.refused(internal_error()), request)
+            return await _render_response(exchange.error_response_for(internal_error()), request)
 
-    def _hold(self, exchange: "_Exchange", request: Request, size: int) -> None:
+    def _reserve(self, exchange: "_Exchange", request: Request, size: int) -> None:
         """Count a large body against the budget, once."""
         if size > LARGE and exchange.held is None:
             # A change is already committed: only the response to a read can still be refused.
             always = request.method not in _SAFE_METHODS
-            exchange.held = self._context.room.take(exchange.caller, size, always=always)
+            exchange.held = self._context.response_budget.take(exchange.caller, size, always=always)
 
     async def _dispatch(self, request: Request, exchange: "_Exchange") -> Response | StreamResponse:
         found = self._table.find(request.path)
@@ -203,7 +203,7 @@ class Application:
         return RouteRequest(
             holdfast=self._holdfast,
             streams=self._context.streams,
-            room=self._context.room,
+            response_budget=self._context.response_budget,
             caller=caller,
             route=route,
             path=found.values,
@@ -242,7 +242,7 @@ class _Exchange:
         self.request_id = request_id
         self.route: Route | None = None
         self.caller: Caller | None = None
-        self.held: Held | None = None
+        self.held: Reservation | None = None
         self.status = 0
         self.size = 0
         self._waiting: RenderedResponse | None = None
@@ -250,7 +250,7 @@ class _Exchange:
         self._send = send
         self._extensions = request.extensions
 
-    def refused(self, error: HoldfastError, request: Request | None = None) -> Response:
+    def error_response_for(self, error: HoldfastError, request: Request | None = None) -> Response:
         """Return the response for an error, in the route's own format once the caller is known."""
         if request is not None and prefers_html(request):
             return error_page(error, request.path)

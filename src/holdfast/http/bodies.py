@@ -20,7 +20,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from holdfast.domain.errors import Code, LimitReached
-from holdfast.http.limits import Held, Room
+from holdfast.http.limits import Reservation, ResponseBudget
 from holdfast.http.responses import (
     GZIP_HEADERS,
     GZIP_LEVEL,
@@ -52,22 +52,22 @@ Pieces = AsyncGenerator[bytes, None]
 JSON: Final = Response()
 
 
-async def read_in_turn(asked: RouteRequest[Any, Any]) -> Response | StreamResponse:
+async def read_in_turn(request: RouteRequest[Any, Any]) -> Response | StreamResponse:
     """Run the handler of a route with large responses, few at a time.
 
     Only a handler that has read its first rows knows that its response is large. If the budget has
     no room then, the rows are dropped, and the handler runs again when memory is reserved.
     """
-    handler = asked.route.handler
-    asked.room.require_turn(asked.caller)
+    handler = request.route.handler
+    request.response_budget.require_turn(request.caller)
     try:
-        return await read_in_slot(asked, handler)
+        return await read_in_slot(request, handler)
     except LimitReached as error:
         if error.code is not Code.ANSWER_LIMIT:
             raise
-    held = await asked.room.wait(asked.caller, STREAM_BYTES)
+    held = await request.response_budget.wait(request.caller, STREAM_BYTES)
     try:
-        answer = await read_in_slot(replace(asked, held=held), handler)
+        answer = await read_in_slot(replace(request, held=held), handler)
     except BaseException:
         held.release()
         raise
@@ -77,11 +77,11 @@ async def read_in_turn(asked: RouteRequest[Any, Any]) -> Response | StreamRespon
 
 
 async def read_in_slot(
-    asked: RouteRequest[Any, Any], handler: RouteHandler
+    request: RouteRequest[Any, Any], handler: RouteHandler
 ) -> Response | StreamResponse:
     """Run a handler while few others read; the content of its response is encoded."""
-    async with asked.room.starting:
-        answer = await handler(asked)
+    async with request.response_budget.starting:
+        answer = await handler(request)
         if isinstance(answer, StreamResponse) or answer.content is None:
             return answer
         # The rows are dropped before the next response is read.
@@ -89,7 +89,11 @@ async def read_in_slot(
 
 
 async def in_pieces(
-    asked: RouteRequest[Any, Any], pieces: Pieces, like: Response = JSON, *, tag: str | None = None
+    request: RouteRequest[Any, Any],
+    pieces: Pieces,
+    like: Response = JSON,
+    *,
+    tag: str | None = None,
 ) -> Response | StreamResponse:
     """Return a response whose body is produced in pieces; a small one is an ordinary response.
 
@@ -104,25 +108,25 @@ async def in_pieces(
             first.append(piece)
             size += len(piece)
             if size > WHOLE_LARGEST:
-                held = asked.held or asked.room.take(asked.caller, STREAM_BYTES)
+                held = request.held or request.response_budget.take(request.caller, STREAM_BYTES)
                 break
         else:
             return replace(like, content=b"".join(first), has_etag=tag is not None)
     except BaseException:
         await pieces.aclose()
         raise
-    if tag is not None and matches_etag(asked.headers.get("if-none-match", ""), tag):
+    if tag is not None and matches_etag(request.headers.get("if-none-match", ""), tag):
         held.release()
         await pieces.aclose()
         return Response(status=304, headers={"etag": tag})
     headers = dict(like.headers) | ({} if tag is None else {"etag": tag})
     # A range refers to the uncompressed bytes.
-    is_packed = like.status != 206 and accepts_gzip(asked.headers)
+    is_packed = like.status != 206 and accepts_gzip(request.headers)
     if is_packed:
         headers |= GZIP_HEADERS
         if "etag" in headers:
             headers["etag"] = gzip_etag(headers["etag"])
-    sending = _Sending(asked, first, pieces, held, is_packed=is_packed)
+    sending = _Sending(request, first, pieces, held, is_packed=is_packed)
     return StreamResponse(
         run=sending.run,
         close=sending.close,
@@ -145,9 +149,9 @@ async def add(
     yield end()
 
 
-async def members(room: Room, forms: Sequence[Any]) -> bytes:
+async def members(response_budget: ResponseBudget, forms: Sequence[Any]) -> bytes:
     """Return values as members of a JSON array; encoded in a thread, because one may be large."""
-    async with room.encoding:
+    async with response_budget.encoding:
         return (await asyncio.to_thread(encode_json, forms))[1:-1]
 
 
@@ -162,14 +166,14 @@ class _Sending:
 
     def __init__(
         self,
-        asked: RouteRequest[Any, Any],
+        request: RouteRequest[Any, Any],
         first: list[bytes],
         pieces: Pieces,
-        held: Held,
+        held: Reservation,
         *,
         is_packed: bool,
     ) -> None:
-        self._asked = asked
+        self._request = request
         self._first = first
         self._pieces = pieces
         self._held = held
@@ -179,10 +183,10 @@ class _Sending:
     async def run(self, wire: StreamWriter) -> None:
         """Send the pieces; disconnect a reader that stops reading or whose token is revoked."""
         source = self._all()
-        async with aclosing(_packed(source) if self._is_packed else source) as pieces:
+        async with aclosing(_compress(source) if self._is_packed else source) as pieces:
             async for piece in pieces:
                 for chunk in chunks_of(piece):
-                    if not await self._is_sent(wire, chunk):
+                    if not await self._send_chunk(wire, chunk):
                         wire.abort()
                         return
 
@@ -193,7 +197,7 @@ class _Sending:
             await self._pieces.aclose()
         finally:
             self._held.release()
-            if self._asked.room.held == 0:
+            if self._request.response_budget.held == 0:
                 await asyncio.to_thread(trim)
 
     async def _all(self) -> Pieces:
@@ -206,15 +210,15 @@ class _Sending:
 
     async def _next(self) -> bytes | None:
         # Store readers are few, and short queries need them too.
-        async with self._asked.room.making:
+        async with self._request.response_budget.making:
             return await anext(self._pieces, None)
 
-    async def _is_sent(self, wire: StreamWriter, chunk: bytes) -> bool:
+    async def _send_chunk(self, wire: StreamWriter, chunk: bytes) -> bool:
         now = time.monotonic()
-        caller = self._asked.caller
+        caller = self._request.caller
         if caller is not None and now - self._checked >= TOKEN_SECONDS:
             self._checked = now
-            if not await self._asked.holdfast.tokens.still_valid(caller):
+            if not await self._request.holdfast.tokens.still_valid(caller):
                 return False
         try:
             async with asyncio.timeout(SEND_SECONDS):
@@ -224,7 +228,7 @@ class _Sending:
         return True
 
 
-async def _packed(pieces: AsyncIterator[bytes]) -> Pieces:
+async def _compress(pieces: AsyncIterator[bytes]) -> Pieces:
     """Yield the same bytes gzip-compressed, one piece at a time."""
     # 16 + the maximum window size selects the gzip format.
     packer = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, 16 + zlib.MAX_WBITS)

@@ -77,7 +77,7 @@ TOO_MANY_CONNECTIONS: Final = raw_response(
 )
 
 
-class Room:
+class ResponseBudget:
     """Memory budget of responses that are being sent."""
 
     def __init__(self) -> None:
@@ -99,27 +99,27 @@ class Room:
         """Return how many bytes are reserved now."""
         return self._all
 
-    def take(self, caller: Caller | None, size: int, *, always: bool = False) -> "Held":
+    def take(self, caller: Caller | None, size: int, *, always: bool = False) -> "Reservation":
         """Reserve bytes for a caller, or refuse; with `always` the reservation never fails."""
         if not always and not self._fits(caller, size):
-            raise _crowded()
+            raise _budget_exceeded()
         who = caller.token_id if caller else None
         self._of[who] += size
         self._all += size
-        return Held(self, who, size)
+        return Reservation(self, who, size)
 
     def require(self, caller: Caller | None) -> None:
         """Refuse a caller whose unread responses have used up the budget."""
         if not self._fits(caller, LARGE):
-            raise _crowded()
+            raise _budget_exceeded()
 
     def require_turn(self, caller: Caller | None) -> None:
         """Refuse a caller whose budget is used up while too many responses wait for theirs."""
         own = self._of[caller.token_id if caller else None]
         if own + LARGE > CALLER_BYTES and self._waiting >= WAITING_MOST:
-            raise _crowded()
+            raise _budget_exceeded()
 
-    async def wait(self, caller: Caller | None, size: int) -> "Held":
+    async def wait(self, caller: Caller | None, size: int) -> "Reservation":
         """Reserve bytes as soon as they are free; refuse after a timeout or when too many wait."""
         if self._fits(caller, size) or self._waiting >= WAITING_MOST:
             return self.take(caller, size)
@@ -129,7 +129,7 @@ class Room:
                 while not self._fits(caller, size):
                     await self._freed.wait()
         except TimeoutError:
-            raise _crowded() from None
+            raise _budget_exceeded() from None
         finally:
             self._waiting -= 1
         return self.take(caller, size)
@@ -150,11 +150,11 @@ class Room:
         return is_own and (self._all == 0 or self._all + size <= TOTAL_BYTES)
 
 
-class Held:
+class Reservation:
     """A reservation of bytes in the budget, until it is released."""
 
-    def __init__(self, room: Room, who: TokenId | None, size: int) -> None:
-        self._room = room
+    def __init__(self, response_budget: ResponseBudget, who: TokenId | None, size: int) -> None:
+        self._budget = response_budget
         self._who = who
         self._size = size
 
@@ -162,10 +162,10 @@ class Held:
         """Return the bytes to the budget; idempotent."""
         size, self._size = self._size, 0
         if size:
-            self._room.release(self._who, size)
+            self._budget.release(self._who, size)
 
 
-def _crowded() -> LimitReached:
+def _budget_exceeded() -> LimitReached:
     return LimitReached(
         Code.ANSWER_LIMIT,
         "Too many large responses are being sent; read or cancel the others, request less "

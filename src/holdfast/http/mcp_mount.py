@@ -80,8 +80,8 @@ def mcp_route(mcp_handler: McpHandler) -> Route:
         `docs/mcp.md` lists tools, resources and prompts.
         """
         # The size of a reply is known and reserved only afterwards.
-        async with request.room.starting:
-            request.room.require(request.caller)
+        async with request.response_budget.starting:
+            request.response_budget.require(request.caller)
             reply = await mcp_handler(request.required_caller, request.body, request.headers)
         return Response(status=reply.status, content=reply.body or None)
 

@@ -374,7 +374,7 @@ async def encoded_rows(request: RouteRequest[Any, Any], rows: Rows) -> AsyncGene
     """Yield rows as members of a JSON array."""
     async with aclosing(rows):
         async for batch in rows:
-            yield await members(request.room, batch)
+            yield await members(request.response_budget, batch)
 
 
 async def _page(request: RouteRequest[Any, Any], rows: Rows, limit: int) -> Response:
@@ -389,7 +389,7 @@ async def _page(request: RouteRequest[Any, Any], rows: Rows, limit: int) -> Resp
             if len(found) > limit:
                 page = found[:limit]
                 return Response(content=page, headers={"x-next-after": str(page[-1].sequence)})
-            size += len(await members(request.room, batch))
+            size += len(await members(request.response_budget, batch))
     return Response(content=found)
 
 

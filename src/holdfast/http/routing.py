@@ -17,7 +17,7 @@ from holdfast.api import LocalHoldfast
 from holdfast.domain.errors import Code, HoldfastError, Internal
 from holdfast.domain.ids import AgentId, Owner, SessionId, is_uuid
 from holdfast.domain.tokens import Caller, Scope
-from holdfast.http.limits import Held, Room
+from holdfast.http.limits import Reservation, ResponseBudget
 from holdfast.http.responses import Response, StreamResponse
 from holdfast.http.sse import OpenStreams
 from holdfast.services.journal import session_not_found
@@ -35,7 +35,7 @@ class RouteRequest(Struct, Generic[Q, B], frozen=True, kw_only=True):
 
     holdfast: LocalHoldfast
     streams: OpenStreams
-    room: Room
+    response_budget: ResponseBudget
     caller: Caller | None
     route: "Route"
     path: Mapping[str, str]
@@ -43,7 +43,7 @@ class RouteRequest(Struct, Generic[Q, B], frozen=True, kw_only=True):
     body: B
     headers: Mapping[str, str]
     # Memory that is reserved for a large response.
-    held: Held | None = None
+    held: Reservation | None = None
 
     @property
     def owner(self) -> Owner:

@@ -81,7 +81,7 @@ class FrameRenderer:
         """Return whether filtered events have not been sent as a gap yet."""
         return self._hidden is not None
 
-    def hidden(self, sent_through: int) -> tuple[bytes, int]:
+    def take_gap(self, sent_through: int) -> tuple[bytes, int]:
         """Return the gap for the events filtered since a number, and the last number it covers.
 
         There is none if an unsent event lies between them.
@@ -106,7 +106,7 @@ def _hidden_comment(numbers: tuple[int, int] | None) -> bytes:
 
 # A little less than the documented interval, because the timer only ticks.
 HEARTBEAT_SECONDS: Final = 13.0
-GOODBYE_SECONDS: Final = 1.0
+CLOSE_SECONDS: Final = 1.0
 RETRY: Final = 1000
 CYCLE_RETRY: Final = 100
 CHUNK_LARGEST: Final = 64 << 10
@@ -135,7 +135,7 @@ class StreamRegistry(Protocol):
     def add(self, stream: "SseStream") -> None:
         """Register an open stream."""
 
-    def left(self, stream: "SseStream", delivered: int) -> None:
+    def remove(self, stream: "SseStream", delivered: int) -> None:
         """Remove a stream that has ended."""
 
 
@@ -158,7 +158,7 @@ class SseStream:
         self._reader: StreamReader | None = None
         self._wire: StreamWriter | None = None
         self._task: asyncio.Task[Any] | None = None
-        self._beating: asyncio.Task[None] | None = None
+        self._heartbeat_task: asyncio.Task[None] | None = None
         self._ending: tuple[str, int] | None = None
         self._waiting = 0
         self._heartbeat_at = time.monotonic()
@@ -181,9 +181,9 @@ class SseStream:
                 raise
             self._task.uncancel()
         finally:
-            self._registry.left(self, self._delivered)
-            if self._beating is not None:
-                self._beating.cancel()
+            self._registry.remove(self, self._delivered)
+            if self._heartbeat_task is not None:
+                self._heartbeat_task.cancel()
         await self._send_close(wire)
 
     def end(self, reason: str, *, retry: int = RETRY) -> None:
@@ -203,7 +203,7 @@ class SseStream:
         """Send a heartbeat if one is due."""
         # A stalled reader would not read the heartbeat either: it is sent with the next write.
         if self._wire is not None and not self._waiting and self._is_heartbeat_due(now):
-            self._beating = asyncio.create_task(self._write(self._wire, b""))
+            self._heartbeat_task = asyncio.create_task(self._write(self._wire, b""))
 
     def _is_heartbeat_due(self, now: float) -> bool:
         return self._ending is None and now - self._heartbeat_at >= HEARTBEAT_SECONDS
@@ -219,10 +219,10 @@ class SseStream:
             self._heartbeat_at = time.monotonic()
             self._unsent = self._connected_frame()
             # If there are events to send at once, they go into one packet with the head.
-            if after >= request.head.events and not self._is_settled:
+            if after >= request.head.events and not self._is_finished:
                 await self._write(wire, b"")
             self._wire = wire
-            while not self._is_settled:
+            while not self._is_finished:
                 await self._send_items(wire, await reader.read())
                 if reader.is_too_slow:
                     self._ending = ("slow", RETRY)
@@ -230,7 +230,7 @@ class SseStream:
             self._ending = ("settled", RETRY)
 
     @property
-    def _is_settled(self) -> bool:
+    def _is_finished(self) -> bool:
         """Return whether everything the reader wanted to wait for has been sent."""
         return self._request.until_settled and self._reader is not None and self._reader.is_settled
 
@@ -250,8 +250,8 @@ class SseStream:
         A chunk is formatted only when there is room for it, so a slow reader holds one copy.
         """
         self._delivered += len(items)
-        if chunk := self._shared(items):
-            if self._is_settled:
+        if chunk := self._shared_chunk(items):
+            if self._is_finished:
                 # The end frame follows at once, and both go into one packet.
                 self._unsent += chunk
             else:
@@ -265,7 +265,7 @@ class SseStream:
                 # A long page takes a while: yield to the event loop.
                 await asyncio.sleep(0)
 
-    def _shared(self, items: list[Item]) -> bytes | None:
+    def _shared_chunk(self, items: list[Item]) -> bytes | None:
         """Return the items as one chunk, formatted once for all readers at the same position.
 
         None if the chunk cannot be shared: it is too large or contains filtered events.
@@ -317,11 +317,11 @@ class SseStream:
             return
         if reason in _FINAL:
             wire.close_after()
-        hidden, self._sent_through = self._renderer.hidden(self._sent_through)
+        hidden, self._sent_through = self._renderer.take_gap(self._sent_through)
         data = {"reason": reason, "after": self._sent_through, "retry_ms": retry}
         goodbye = hidden + control_frame("closing", data, retry=retry)
         try:
-            async with asyncio.timeout(GOODBYE_SECONDS):
+            async with asyncio.timeout(CLOSE_SECONDS):
                 await self._write(wire, goodbye, is_last=True)
         except TimeoutError:
             # The reader has stopped reading, so it would not read the end either.
@@ -356,7 +356,7 @@ LIFE_SPREAD: Final = 0.2
 RETURN_SPREAD: Final = 2000
 # With more readers than this, they are asked to wait for a restarted server: clients that fail to
 # connect would otherwise all retry at the same time.
-CROWD: Final = 30
+MANY_READERS: Final = 30
 BUSY_RETRY: Final = 2000
 
 
@@ -394,17 +394,19 @@ class OpenStreams(Background):
     def close(self) -> None:
         """End every stream because the server stops; spread the reconnects of their readers."""
         count = len(self._streams)
-        first = BUSY_RETRY if count > CROWD else CYCLE_RETRY
+        first = BUSY_RETRY if count > MANY_READERS else CYCLE_RETRY
         for number, stream in enumerate(sorted(self._streams, key=lambda _: self._jitter())):
             # A few reconnects are spread less widely than many.
-            stream.end("shutdown", retry=first + RETURN_SPREAD * number // max(count, 2 * CROWD))
+            stream.end(
+                "shutdown", retry=first + RETURN_SPREAD * number // max(count, 2 * MANY_READERS)
+            )
 
     def add(self, stream: SseStream) -> None:
         """Register an open stream."""
         self._streams.add(stream)
         self._metrics.open_streams = len(self._streams)
 
-    def left(self, stream: SseStream, delivered: int) -> None:
+    def remove(self, stream: SseStream, delivered: int) -> None:
         """Remove a stream that has ended."""
         self._streams.discard(stream)
         self._metrics.open_streams = len(self._streams)

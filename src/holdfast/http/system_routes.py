@@ -50,12 +50,12 @@ def system_routes(
         return Response(content=Health("ok"))
 
     @routes.get("/metrics", "metrics", str, media_type=MEDIA_TYPE)
-    async def counted(_: RouteRequest[Any, None]) -> Response:
+    async def read_metrics(_: RouteRequest[Any, None]) -> Response:
         """Return the metrics of the server as Prometheus text."""
         return Response(content=metrics.text().encode(), media_type=MEDIA_TYPE)
 
     @routes.get("/openapi.json", "openapi", **cached(dict[str, Any]))
-    async def described(_: RouteRequest[Any, None]) -> Response:
+    async def read_openapi(_: RouteRequest[Any, None]) -> Response:
         """Return the OpenAPI document."""
         return Response(content=description(), has_etag=True)
 

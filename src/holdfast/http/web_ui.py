@@ -132,8 +132,8 @@ _HOW: Final = (
 
 async def missing_build_page(request: RouteRequest[Any, None]) -> Response:
     """Return the page for a missing build; it only varies with the sign-in state."""
-    standing = _SIGNED_IN if await is_signed_in(request) else _NOT_SIGNED_IN
-    return plain_page("The server runs", standing, *_HOW)
+    state_text = _SIGNED_IN if await is_signed_in(request) else _NOT_SIGNED_IN
+    return plain_page("The server runs", state_text, *_HOW)
 
 
 async def is_signed_in(request: RouteRequest[Any, None]) -> bool:

@@ -61,7 +61,7 @@ class WorkerLoop:
         One task creates, runs and closes the generator. Back-pressure: the generator waits while
         too many items are not consumed.
         """
-        pipe = _Pipe[T](here=asyncio.get_running_loop(), there=self._running())
+        pipe = _Pipe[T](here=asyncio.get_running_loop(), there=self._ensure_loop())
         pumping = asyncio.run_coroutine_threadsafe(pipe.fill(make), pipe.there)
         try:
             while items := await pipe.take():
@@ -83,7 +83,7 @@ class WorkerLoop:
         loop.call_soon_threadsafe(loop.stop)
         await asyncio.to_thread(thread.join)
 
-    def _running(self) -> asyncio.AbstractEventLoop:
+    def _ensure_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             # A daemon thread, so that a program that does not call `aclose` can still exit.
@@ -122,7 +122,7 @@ class _Pipe(Generic[T]):
                     with self._lock:
                         self._items.append(item)
                         is_full = len(self._items) >= _WAITING_MOST
-                    self._tell(self._due.set)
+                    self._call_soon(self._due.set)
                     if is_full:
                         # No lost wake-up: `set` runs on this loop, so not before this waits.
                         self._room.clear()
@@ -131,7 +131,7 @@ class _Pipe(Generic[T]):
         except Exception as error:  # noqa: BLE001
             self.error = error
         finally:
-            self._tell(self._end)
+            self._call_soon(self._end)
 
     async def take(self) -> list[T]:
         """Return the new items, or an empty list at the end; called on the caller's loop."""
@@ -150,7 +150,7 @@ class _Pipe(Generic[T]):
         self.over.set()
         self._due.set()
 
-    def _tell(self, what: Callable[[], None]) -> None:
+    def _call_soon(self, what: Callable[[], None]) -> None:
         # The caller's loop may be closed already, if the program exits without `aclose`.
         with suppress(RuntimeError):
             self._here.call_soon_threadsafe(what)
@@ -260,7 +260,7 @@ class ProviderClients:
         reach = {
             "base_url": target.base_url,
             "api_key": target.key.reveal() if target.key else _NO_KEY,
-            "http_client": self._shared(),
+            "http_client": self._http_client(),
         }
         if target.provider.extra != "openai":
             return infer_provider_class(kind)(**reach)
@@ -272,7 +272,7 @@ class ProviderClients:
         owner: Any = infer_provider_class(kind)
         return openai if owner is type(openai) else owner(openai_client=openai.client)
 
-    def _shared(self) -> Any:
+    def _http_client(self) -> Any:
         from genai_prices.data_snapshot import get_snapshot
         from pydantic_ai.models import create_async_httpx2_client
 
@@ -325,7 +325,7 @@ class ProviderModels:
             yield target
             return
         async with aclosing(
-            self._worker_loop.stream(lambda: self._asked(request, target))
+            self._worker_loop.stream(lambda: self._stream(request, target))
         ) as deltas:
             async for delta in deltas:
                 yield delta
@@ -352,7 +352,7 @@ class ProviderModels:
             return _not_sent(_INVALID_KEY, provider)
         return ModelTarget(provider=provider, name=request.model.name, base_url=base_url, key=key)
 
-    async def _asked(
+    async def _stream(
         self, request: LlmRequest, target: ModelTarget
     ) -> AsyncGenerator[LlmDelta, None]:
         is_closing = False
@@ -400,7 +400,7 @@ async def _stream_response(
         events = cast("AsyncGenerator[Any, None]", aiter(response))
         async with aclosing(events):
             async for event in events:
-                for delta in hearing.hear(event):
+                for delta in hearing.deltas_of(event):
                     yield delta
     for delta in hearing.end(response.get()):
         yield delta

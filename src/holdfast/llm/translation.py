@@ -269,7 +269,7 @@ class ResponseStream:
         # By part index: the call's id and the fragments of its arguments.
         self._calls: dict[int, tuple[str, list[str]]] = {}
 
-    def hear(self, event: "ModelResponseStreamEvent") -> Iterator[LlmDelta]:
+    def deltas_of(self, event: "ModelResponseStreamEvent") -> Iterator[LlmDelta]:
         """Yield the deltas of one event; some events have none."""
         from pydantic_ai.messages import (
             PartDeltaEvent,
@@ -295,10 +295,10 @@ class ResponseStream:
             case PartStartEvent(index=index, part=ToolCallPart() as part) if (
                 index not in self._calls
             ):
-                yield self._begun(index, part)
-                yield from self._argued(index, part.args)
+                yield self._start_call(index, part)
+                yield from self._add_arguments(index, part.args)
             case PartDeltaEvent(index=index, delta=ToolCallPartDelta(args_delta=arguments)):
-                yield from self._argued(index, arguments)
+                yield from self._add_arguments(index, arguments)
             case _:
                 pass
 
@@ -315,7 +315,7 @@ class ResponseStream:
             ):
                 continue
             if not pieces:
-                yield from self._argued(index, "{}")
+                yield from self._add_arguments(index, "{}")
             yield CallEnded(id=call_id)
         call_ids = [self._calls[index][0] for index in sorted(self._calls)]
         if signature := encode_reasoning_state(response.parts, call_ids):
@@ -325,7 +325,7 @@ class ResponseStream:
             reason = StepStop.TOOL_USE
         yield Stopped(reason=reason, usage=token_usage(response.usage))
 
-    def _begun(self, index: int, part: "ToolCallPart") -> CallStarted:
+    def _start_call(self, index: int, part: "ToolCallPart") -> CallStarted:
         if len(self._calls) == CALLS_MOST:
             raise TooManyCallsError
         call_id = part.tool_call_id
@@ -340,7 +340,9 @@ class ResponseStream:
         self._calls[index] = call_id, []
         return CallStarted(id=call_id, name=part.tool_name)
 
-    def _argued(self, index: int, arguments: str | dict[str, Any] | None) -> Iterator[LlmDelta]:
+    def _add_arguments(
+        self, index: int, arguments: str | dict[str, Any] | None
+    ) -> Iterator[LlmDelta]:
         if index not in self._calls or not arguments:
             return
         call_id, pieces = self._calls[index]
@@ -350,7 +352,7 @@ class ResponseStream:
 
 
 # Signatures and encrypted reasoning that a provider requires unchanged within a turn.
-class _Thought(Struct, frozen=True, kw_only=True, tag="thought", omit_defaults=True):
+class _ReasoningMark(Struct, frozen=True, kw_only=True, tag="thought", omit_defaults=True):
     # The exact signed text, because the displayed text may have been altered.
     text: str = ""
     id: str | None = None
@@ -358,19 +360,19 @@ class _Thought(Struct, frozen=True, kw_only=True, tag="thought", omit_defaults=T
     details: dict[str, Any] | None = None
 
 
-class _Said(Struct, frozen=True, kw_only=True, tag="said", omit_defaults=True):
+class _TextMark(Struct, frozen=True, kw_only=True, tag="said", omit_defaults=True):
     length: int
     id: str | None = None
     details: dict[str, Any] | None = None
 
 
-class _Called(Struct, frozen=True, kw_only=True, tag="called", omit_defaults=True):
+class _CallMark(Struct, frozen=True, kw_only=True, tag="called", omit_defaults=True):
     call: str
     id: str | None = None
     details: dict[str, Any] | None = None
 
 
-_Mark = _Thought | _Said | _Called
+_Mark = _ReasoningMark | _TextMark | _CallMark
 # Unsigned reasoning that must be sent back is identified by the field it came in.
 _FIELDS = frozenset({"reasoning", "reasoning_content"})
 _decoder = msgspec.json.Decoder(tuple[_Mark, ...])
@@ -384,7 +386,7 @@ def encode_reasoning_state(
     `call_ids` are the assigned ids of the calls, in order.
     """
     marks = tuple(_marks(parts, iter(call_ids)))
-    if not any(isinstance(mark, _Thought) or mark.details for mark in marks):
+    if not any(isinstance(mark, _ReasoningMark) or mark.details for mark in marks):
         return None
     return msgspec.json.encode(marks).decode()
 
@@ -398,9 +400,9 @@ def restore_reasoning_parts(
     except msgspec.DecodeError:
         return []
     calls = {call.id: call for call in message.calls}
-    if [mark.call for mark in marks if isinstance(mark, _Called)] != list(calls):
+    if [mark.call for mark in marks if isinstance(mark, _CallMark)] != list(calls):
         return []
-    if sum(mark.length for mark in marks if isinstance(mark, _Said)) != len(message.text):
+    if sum(mark.length for mark in marks if isinstance(mark, _TextMark)) != len(message.text):
         return []
     return list(_parts(marks, message.text, calls, system))
 
@@ -414,16 +416,16 @@ def _marks(parts: Sequence["ModelResponsePart"], call_ids: Iterator[str]) -> Ite
         match part:
             # Other reasoning is dropped: unsigned, it is rejected or sent as normal text.
             case ThinkingPart() if part.signature or part.id in kept or part.provider_details:
-                yield _Thought(
+                yield _ReasoningMark(
                     text=part.content,
                     id=part.id,
                     signature=part.signature,
                     details=part.provider_details,
                 )
             case TextPart():
-                yield _Said(length=len(part.content), id=part.id, details=part.provider_details)
+                yield _TextMark(length=len(part.content), id=part.id, details=part.provider_details)
             case ToolCallPart():
-                yield _Called(call=next(call_ids), id=part.id, details=part.provider_details)
+                yield _CallMark(call=next(call_ids), id=part.id, details=part.provider_details)
             case _:
                 pass
 
@@ -437,11 +439,11 @@ def _parts(
     for mark in marks:
         bound: Any = {"id": mark.id, "provider_name": system, "provider_details": mark.details}
         match mark:
-            case _Thought():
+            case _ReasoningMark():
                 yield ThinkingPart(mark.text, signature=mark.signature, **bound)
-            case _Said():
+            case _TextMark():
                 yield TextPart(text[begin : begin + mark.length], **bound)
                 begin += mark.length
-            case _Called():
+            case _CallMark():
                 call = calls[mark.call]
                 yield ToolCallPart(call.name, dict(call.arguments), call.id, **bound)

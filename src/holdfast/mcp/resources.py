@@ -47,7 +47,7 @@ class ResourceContent(Struct, frozen=True, kw_only=True):
     text: str
 
 
-class StandingForm(Struct, frozen=True, kw_only=True):
+class SessionCostForm(Struct, frozen=True, kw_only=True):
     """A session and its costs."""
 
     session: SessionForm
@@ -101,7 +101,7 @@ async def read_resource(holdfast: LocalHoldfast, owner: Owner, uri: str) -> Reso
         return await _transcript(holdfast, owner, SessionId(named.removesuffix(_TRANSCRIPT)))
     overview = await holdfast.session_views.get(owner, SessionId(named))
     return _json(
-        StandingForm(session=session_form(overview), costs=cost_total_form(overview.spent))
+        SessionCostForm(session=session_form(overview), costs=cost_total_form(overview.spent))
     )
 
 

@@ -23,7 +23,7 @@ class LineBuffer:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._begun = bytearray()
+        self._partial = bytearray()
         self._is_overlong = False
 
     def feed(self, chunk: bytes) -> list[bytes | OverlongLine]:
@@ -38,18 +38,18 @@ class LineBuffer:
 
     def rest(self) -> list[bytes | OverlongLine]:
         """Return the incomplete last line, at the end of the input."""
-        begun, self._begun = bytes(self._begun), bytearray()
+        begun, self._partial = bytes(self._partial), bytearray()
         was_overlong, self._is_overlong = self._is_overlong, False
         if was_overlong:
             return [OverlongLine()]
         return [begun] if begun.strip() else []
 
     def _add(self, piece: bytes) -> None:
-        if self._is_overlong or len(self._begun) + len(piece) > self._limit:
+        if self._is_overlong or len(self._partial) + len(piece) > self._limit:
             self._is_overlong = True
-            self._begun.clear()
+            self._partial.clear()
         else:
-            self._begun += piece
+            self._partial += piece
 
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ async def serve(
             )
             reading.cancel()
             stopping.cancel()
-            await connection.part({running, writing})
+            await connection.drain({running, writing})
             running.cancel()
             writing.cancel()
 
@@ -116,7 +116,7 @@ class _LineConnection:
     def __init__(self, server_side: MessageStream, writer: OutputStream) -> None:
         self._answers, self._requests = server_side
         self._writer = writer
-        self._owed: set[types.RequestId] = set()
+        self._open_requests: set[types.RequestId] = set()
         # Open requests that write; later requests wait for them, to see their changes.
         self._changing: set[types.RequestId] = set()
         self._free = asyncio.Condition()
@@ -139,11 +139,11 @@ class _LineConnection:
                 await self._write(each.message)
                 await self._mark_answered(each.message)
 
-    async def part(self, others: set[asyncio.Task[None]]) -> None:
+    async def drain(self, others: set[asyncio.Task[None]]) -> None:
         """Wait for open requests, until the timeout or until the server or the writer ends."""
         with suppress(TimeoutError):
             async with asyncio.timeout(SHUTDOWN_SECONDS), self._free:
-                while self._owed and not any(task.done() for task in others):
+                while self._open_requests and not any(task.done() for task in others):
                     await self._free.wait()
 
     async def _take(self, line: bytes | OverlongLine) -> None:
@@ -154,9 +154,9 @@ class _LineConnection:
         if isinstance(message, types.JSONRPCRequest):
             async with self._free:
                 await self._free.wait_for(
-                    lambda: len(self._owed) < CONCURRENT_MOST and not self._changing
+                    lambda: len(self._open_requests) < CONCURRENT_MOST and not self._changing
                 )
-                self._owed.add(message.id)
+                self._open_requests.add(message.id)
                 self._changing |= {message.id} if _changes(message) else set()
         elif isinstance(message, types.JSONRPCNotification):
             await self._forget_cancelled(message)
@@ -165,15 +165,15 @@ class _LineConnection:
     async def _forget_cancelled(self, message: types.JSONRPCNotification) -> None:
         """Close a cancelled request, because it gets no response."""
         if message.method == "notifications/cancelled":
-            await self._settle((message.params or {}).get("requestId"))
+            await self._finish_request((message.params or {}).get("requestId"))
 
     async def _mark_answered(self, message: Any) -> None:
         if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
-            await self._settle(message.id)
+            await self._finish_request(message.id)
 
-    async def _settle(self, request_id: Any) -> None:
+    async def _finish_request(self, request_id: Any) -> None:
         async with self._free:
-            for kept in (self._owed, self._changing):
+            for kept in (self._open_requests, self._changing):
                 kept.difference_update({each for each in kept if each == request_id})
             self._free.notify_all()
 

@@ -137,7 +137,7 @@ _OPAQUE: Final[Mapping[str, Schema]] = {"Code": {"type": "string"}}
 def input_schema(taken: Sequence[Argument], *, is_open: bool = False) -> Schema:
     """Return the schema of a tool's arguments; an open one allows additional members."""
     # Null is described but not declared, because some clients reject a field with two types.
-    properties = {each.name: _described(each) for each in taken}
+    properties = {each.name: _describe(each) for each in taken}
     required = [each.name for each in taken if each.is_required]
     return {
         "type": "object",
@@ -147,7 +147,7 @@ def input_schema(taken: Sequence[Argument], *, is_open: bool = False) -> Schema:
     }
 
 
-def _described(argument: Argument) -> Schema:
+def _describe(argument: Argument) -> Schema:
     schema = _type_schema(argument.kind)
     words = f"{argument.description}{_TIME_WORDS if schema == _TIME_SCHEMA else ''}"
     return {"description": words, **schema}
@@ -232,7 +232,7 @@ def _schema_of(kind: inspect.Type) -> Schema:
             schema = {"type": "string", "enum": [each.value for each in words]}
         case inspect.ListType(item_type=item, min_length=least, max_length=most):
             bounds = {"minItems": least, "maxItems": most}
-            schema = {"type": "array", "items": _schema_of(item)} | _given(bounds)
+            schema = {"type": "array", "items": _schema_of(item)} | _set_only(bounds)
         case inspect.StructType(cls=payload):
             schema = input_schema(arguments_of(payload), is_open=True)
         case inspect.DictType():
@@ -243,10 +243,12 @@ def _schema_of(kind: inspect.Type) -> Schema:
 def _text_schema(kind: inspect.StrType) -> Schema:
     if kind.pattern is not None and kind.pattern.startswith(r"\A") and kind.pattern != EXACT:
         return {"type": "string", "pattern": f"^{kind.pattern[2:-2]}$"}
-    return {"type": "string"} | _given({"minLength": kind.min_length, "maxLength": kind.max_length})
+    return {"type": "string"} | _set_only(
+        {"minLength": kind.min_length, "maxLength": kind.max_length}
+    )
 
 
-def _given(bounds: Schema) -> Schema:
+def _set_only(bounds: Schema) -> Schema:
     return {name: bound for name, bound in bounds.items() if bound}
 
 

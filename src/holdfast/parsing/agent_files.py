@@ -143,7 +143,7 @@ def build_agent(raw: Any, *, where: str, scrubber: Scrubber | None = None) -> Ag
             f"A prompt must not contain a secret; remove {{{{secrets.…}}}} from {where}.",
             {"file": where, "field": "system_prompt"},
         )
-    return _described(form)
+    return _agent_of(form)
 
 
 def write_agent(agent: Agent, refs: Mapping[ModelId, str], *, default: str) -> str:
@@ -151,7 +151,7 @@ def write_agent(agent: Agent, refs: Mapping[ModelId, str], *, default: str) -> s
     return write_yaml(file_form(agent, refs, default=default))
 
 
-def _described(form: AgentFileForm) -> AgentFile:
+def _agent_of(form: AgentFileForm) -> AgentFile:
     values = msgspec.to_builtins(form)
     first = FileModel(ref=f"{form.provider}:{form.model}")
     others = [

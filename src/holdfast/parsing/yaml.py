@@ -72,7 +72,7 @@ def _scanner() -> Any:
 
     def refusing(what: str) -> Callable[[Any], None]:
         def fetch(self: Any) -> None:
-            raise _misplaced(what, self.reader.get_mark())
+            raise _not_allowed(what, self.reader.get_mark())
 
         return fetch
 
@@ -139,7 +139,7 @@ def _parse_scalar(text: str, mark: Any) -> Any:
     for pattern, base in ((_INTEGER, 10), (_OCTAL, 8), (_HEXADECIMAL, 16)):
         if pattern.fullmatch(text):
             if len(text) > _DIGITS_MOST:
-                raise _misplaced("a number of this length", mark)
+                raise _not_allowed("a number of this length", mark)
             return int(text, base)
     if _FLOAT.fullmatch(text):
         return float(text)
@@ -150,10 +150,10 @@ def _parse_scalar(text: str, mark: Any) -> Any:
 
 def _refuse_if(holds: object, what: str, event: Any) -> None:
     if holds:
-        raise _misplaced(what, event.start_mark)
+        raise _not_allowed(what, event.start_mark)
 
 
-def _misplaced(what: str, mark: Any) -> YamlError:
+def _not_allowed(what: str, mark: Any) -> YamlError:
     problem = f"{what} cannot be used in Holdfast's YAML files"
     return YamlError(problem, mark.line + 1, mark.column + 1)
 

@@ -407,7 +407,7 @@ def agent_changes(fields: Mapping[str, Any]) -> dict[str, Any]:
             raise _local_field(name)
     sent: dict[str, Any] = {name: fields[name] for name in _SHARED_FIELDS if name in fields}
     if "tools" in fields:
-        sent["tools"] = tuple(map(_given_tool, fields["tools"]))
+        sent["tools"] = tuple(map(_tool_as_sent, fields["tools"]))
     if "models" in fields:
         first, *others = fields["models"] or (None,)
         sent |= {"default_model_id": first, "fallback_model_ids": tuple(others)}
@@ -431,7 +431,7 @@ def agent_changes(fields: Mapping[str, Any]) -> dict[str, Any]:
     return sent
 
 
-def _given_tool(tool: str | Mapping[str, Any] | ToolSpec) -> str | dict[str, Any]:
+def _tool_as_sent(tool: str | Mapping[str, Any] | ToolSpec) -> str | dict[str, Any]:
     """Return a tool as it is sent: a definition whole, anything else by its name."""
     if isinstance(tool, str):
         return tool
@@ -555,7 +555,7 @@ def session_agent_form(agent: Agent) -> SessionAgentForm:
     )
 
 
-def shown_runtime(shown: SessionAgentForm, chain: tuple[ModelChoice, ...]) -> Runtime:
+def runtime_of_form(shown: SessionAgentForm, chain: tuple[ModelChoice, ...]) -> Runtime:
     """Return the runtime of a session's agent, as far as its form says."""
     if shown.runtime == "loop":
         return LoopRuntime(name=shown.slug)

@@ -45,8 +45,8 @@ from holdfast.wire.agents import (
     Tags,
     grant_form,
     grant_of,
+    runtime_of_form,
     session_agent_form,
-    shown_runtime,
 )
 from holdfast.wire.children import ParentForm, parent_form, parent_of
 from holdfast.wire.costs import CostForm, UsageForm, cost_form, usage_form, usage_of
@@ -573,7 +573,7 @@ def _snapshot_of(form: SessionForm) -> Agent:
         slug=shown.slug,
         name=shown.name,
         system_prompt="",
-        runtime=shown_runtime(shown, chain),
+        runtime=runtime_of_form(shown, chain),
         extra={} if shown.output_schema is UNSET else {"output_schema": shown.output_schema},
         created_at=parse_time(form.created_at),
         updated_at=parse_time(form.created_at),

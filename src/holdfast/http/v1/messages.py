@@ -137,8 +137,8 @@ async def list_messages(request: RouteRequest[MessagesQuery, None]) -> Response 
     """List messages by sequence number."""
     session_id = await requested_session(request)
     query, owner = request.query, request.owner
-    stretch = (query.after, query.before)
-    filters = ("messages", owner, session_id, *stretch, query.role, query.turn)
+    bounds = (query.after, query.before)
+    filters = ("messages", owner, session_id, *bounds, query.role, query.turn)
     with as_query_errors():
         wanted = MessageQuery(
             after=max(query.after, decode_cursor(query.cursor, *filters)),
@@ -160,7 +160,7 @@ async def list_messages(request: RouteRequest[MessagesQuery, None]) -> Response 
                 cut = str(last)
                 return
             forms = message_forms(batch.rows, session_id, batch.interrupted, query.parts)
-            piece = await members(request.room, forms)
+            piece = await members(request.response_budget, forms)
             size, last = size + len(piece), batch.rows[-1].sequence
             yield piece
 
@@ -239,7 +239,7 @@ async def read_media(request: RouteRequest[NoQuery, None]) -> Response:
     found = _HASH.fullmatch(request.path["hash"])
     hash_ = found[1] if found else ""
     # The hash of the whole content is verified before any byte is sent, so few are read at a time.
-    async with request.room.reading:
+    async with request.response_budget.reading:
         content = await request.holdfast.media.read(
             request.owner, session_id, f"media://sha256-{hash_}"
         )
