@@ -111,7 +111,7 @@ async def open_holdfast(
     async with AsyncExitStack() as stack:
         functions = wiring.build_functions(settings, require_owner(owner), tools)
         stack.callback(functions.close)
-        built = await _assembled(stack, settings, functions, scope, outside or Environment())
+        built = await _assemble(stack, settings, functions, scope, outside or Environment())
         await built.tokens.learn_local()
         # Before any request is served, so that recovery has finished when this returns.
         if scope is RunScope.ALL:
@@ -186,7 +186,7 @@ async def _records(stack: AsyncExitStack, config: Config, outside: Environment) 
     )
 
 
-async def _assembled(
+async def _assemble(
     stack: AsyncExitStack,
     config: Config,
     functions: FunctionRegistry,
@@ -319,8 +319,8 @@ async def _run_parts(
     stack.push_async_callback(tools.aclose)
     stack.push_async_callback(pool.aclose)
     await stack.enter_async_context(keeping)
-    engine = _Deferred(lambda: _engine(llms.built(), tools.built(), outside, secrets))
-    player = _Deferred(lambda: programs.built()[1])
+    engine = _Deferred(lambda: _engine(llms.get_component(), tools.get_component(), outside, secrets))
+    player = _Deferred(lambda: programs.get_component()[1])
     loops = _DeferredLoops()
     return _RunParts(
         models=Models(records.store, config.default_model, llms, absolute=absolute_model),
@@ -347,7 +347,7 @@ class _Deferred:
         # Models are looked up in a thread of the store as well.
         self._lock = threading.Lock()
 
-    def built(self) -> Any:
+    def get_component(self) -> Any:
         """Return the component; builds it if necessary."""
         with self._lock:
             if self._built is None:
@@ -364,7 +364,7 @@ class _Deferred:
             await self._built.aclose()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._built or self.built(), name)
+        return getattr(self._built or self.get_component(), name)
 
 
 class _DeferredLoops:
@@ -410,18 +410,18 @@ class _DeferredPool:
         self._programs = programs
 
     def held(self) -> frozenset[SessionKey]:
-        return self._programs.built()[0].held() if self._programs.is_built else frozenset()
+        return self._programs.get_component()[0].held() if self._programs.is_built else frozenset()
 
     async def end(self, key: SessionKey, why: ProcessEnding = ProcessEnding.CLOSED) -> None:
         if self._programs.is_built:
-            await self._programs.built()[0].end(key, why)
+            await self._programs.get_component()[0].end(key, why)
 
     async def reap(self, process_record: ProcessRecord, session: SessionId) -> None:
-        await self._programs.built()[0].reap(process_record, session)
+        await self._programs.get_component()[0].reap(process_record, session)
 
     async def aclose(self) -> None:
         if self._programs.is_built:
-            await self._programs.built()[0].aclose()
+            await self._programs.get_component()[0].aclose()
 
 
 def _turn_inputs(

@@ -165,7 +165,7 @@ def _items(thread: LoopThread, items: AsyncGenerator[T, None]) -> Iterator[T]:
 
 
 @contextmanager
-def opened(manager: AbstractAsyncContextManager[Any]) -> Iterator[BlockingHoldfast]:
+def open_in_thread(manager: AbstractAsyncContextManager[Any]) -> Iterator[BlockingHoldfast]:
     """Open a Holdfast in a thread of its own, and close it at the end of the block."""
     thread = LoopThread(manager)
     target = thread.open()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from holdfast.loop_thread import BlockingHoldfast as Holdfast
-from holdfast.loop_thread import opened
+from holdfast.loop_thread import open_in_thread
 
 __all__ = ["Holdfast", "connect", "open_holdfast"]
 
@@ -18,7 +18,7 @@ def open_holdfast(*args: Any, **named: Any) -> Iterator[Holdfast]:
     """Open a store, as `holdfast.open_holdfast` does."""
     from holdfast.app import open_holdfast as open_local
 
-    with opened(open_local(*args, **named)) as hf:
+    with open_in_thread(open_local(*args, **named)) as hf:
         yield hf
 
 
@@ -27,5 +27,5 @@ def connect(*args: Any, **named: Any) -> Iterator[Holdfast]:
     """Connect to a server, as `holdfast.connect` does."""
     from holdfast.client.remote import connect as connect_remote
 
-    with opened(connect_remote(*args, **named)) as hf:
+    with open_in_thread(connect_remote(*args, **named)) as hf:
         yield hf

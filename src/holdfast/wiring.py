@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from holdfast.acp.client.agent_command import StartSettings
     from holdfast.acp.client.process_registry import ProcessRegistry
     from holdfast.acp.client.raw_log import RawLogWriter
-    from holdfast.acp.client.runtime import ProgramRuntime
+    from holdfast.acp.client.runtime import AcpAgentRuntime
     from holdfast.execution.capabilities import Capabilities
     from holdfast.execution.coordinator import LocalCoordinator
     from holdfast.importers.block_zones import BlockReport
@@ -194,7 +194,7 @@ def build_children(
     )
 
 
-def _cleaned(secrets: Secrets, value: Any) -> Any:
+def _redact(secrets: Secrets, value: Any) -> Any:
     # By the newest scrubber: a secret may be registered at any time.
     return secrets.scrubber.cleaned(value)
 
@@ -238,7 +238,7 @@ def build_loops(
             find_model=parts.models.named,
             new_id=records.id_factory.new,
             now=parts.clock.now,
-            clean=partial(_cleaned, records.secrets),
+            clean=partial(_redact, records.secrets),
         )
 
     loops = Loops(functions.owner, services)
@@ -389,14 +389,14 @@ def build_acp_runtime(
     clock: Clock,
     randomness: Randomness,
     raw_log_writer: "RawLogWriter",
-) -> "tuple[ProcessRegistry, ProgramRuntime]":
+) -> "tuple[ProcessRegistry, AcpAgentRuntime]":
     """Return the registry of agent processes, empty at first, and the runtime that uses it.
 
     `raw_log_writer` writes the raw output of programs to the active zone, if enabled.
     """
     from holdfast.acp.client.launcher import AgentLauncher
     from holdfast.acp.client.process_registry import ProcessRegistry
-    from holdfast.acp.client.runtime import ProgramRuntime
+    from holdfast.acp.client.runtime import AcpAgentRuntime
     from holdfast.acp.client.session_setup import AcpTimeouts
     from holdfast.process.launcher import Launcher
     from holdfast.tools.mcp.tools import PassthroughServers
@@ -420,7 +420,7 @@ def build_acp_runtime(
         raw_log_writer=raw_log_writer if limits.raw_log else None,
     )
     files = _hosted_files(config, processes)
-    return registry, ProgramRuntime(registry, launcher, files, clock, randomness)
+    return registry, AcpAgentRuntime(registry, launcher, files, clock, randomness)
 
 
 def _hosted_files(config: Config, launcher: "Launcher") -> "LocalRepositoryFiles":
@@ -461,14 +461,14 @@ def _processes(config: Config) -> "ProcessSettings":
 
 
 async def _of_host(secrets: Secrets, credential: Credential) -> Secret:
-    return _required(await secrets.of_host(credential.secret), credential.secret)
+    return _require_secret(await secrets.of_host(credential.secret), credential.secret)
 
 
 async def _of_server(secrets: Secrets, name: str) -> Secret:
-    return _required(await secrets.of_server(name), name)
+    return _require_secret(await secrets.of_server(name), name)
 
 
-def _required(secret: Secret | None, name: str) -> Secret:
+def _require_secret(secret: Secret | None, name: str) -> Secret:
     if secret is None:
         raise Unavailable(
             Code.KEY_NOT_FOUND, f"The keychain holds no secret {name}; set it with `holdfast key`."

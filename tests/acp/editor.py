@@ -15,7 +15,7 @@ from typing import Any
 from holdfast import __version__
 from holdfast.acp.rpc.connection import AcpConnection
 from holdfast.acp.server.agent import AcpServeOptions, ClientInput, serve
-from holdfast.acp.server.workspace import SessionFolders
+from holdfast.acp.server.session_folders import SessionFolders
 from holdfast.api import Holdfast
 from holdfast.app import open_holdfast
 from holdfast.client.requests import new_id

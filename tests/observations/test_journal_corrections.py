@@ -11,7 +11,7 @@ from holdfast.domain.messages import Message, Role
 from holdfast.domain.time import microseconds, milliseconds
 from holdfast.observations.as_of import EVERYTHING, AsOf
 from holdfast.observations.claims import ValidPayload, accept_correction, accept_payload
-from holdfast.observations.journal import JournalView
+from holdfast.observations.hosted_session import HostedSessionView
 from holdfast.observations.merge import resolve
 from holdfast.observations.model import Observation, ObservationKind
 from tests.builders import (
@@ -28,7 +28,7 @@ from tests.observations.test_resolve_laws import bytes_of
 RIGHT = [{"type": "put_right", "result": "success"}]
 
 
-def a_journal(*minutes: float) -> JournalView:
+def a_journal(*minutes: float) -> HostedSessionView:
     """Return a journal that reached a checkpoint in each of these minutes."""
     rows: list[Message] = []
     for number, minute in enumerate(minutes):
@@ -38,7 +38,7 @@ def a_journal(*minutes: float) -> JournalView:
         rows.append(a_message(role=Role.TOOL_CALL, parts=(call,), at=microseconds(at)))
         rows.append(a_message(role=Role.TOOL_RESULT, parts=(result,), at=microseconds(at)))
     session = a_session(created_at=AT, updated_at=AT + timedelta(minutes=max(minutes, default=0)))
-    return JournalView(session=session, messages=a_transcript(*rows))
+    return HostedSessionView(session=session, messages=a_transcript(*rows))
 
 
 def corrected(ordinal: int, field: str, value: Any, *, minute: int) -> Observation:
@@ -60,9 +60,11 @@ def _in(minute: int, told: ValidPayload, ordinal: int, kind: ObservationKind) ->
     )
 
 
-def actions(journal: JournalView, *claims: Observation, horizon: AsOf = EVERYTHING) -> list[str]:
+def actions(
+    journal: HostedSessionView, *claims: Observation, horizon: AsOf = EVERYTHING
+) -> list[str]:
     """Return when each action was done that is shown; those that say nothing of it are `-`."""
-    entity = resolve(journal.subject, claims, journal=journal, horizon=horizon)
+    entity = resolve(journal.subject, claims, hosted=journal, horizon=horizon)
     return [each.get("timestamp", "")[14:16] or "-" for each in entity.snapshot["actions"]]
 
 
@@ -77,7 +79,7 @@ def test_a_checkpoint_that_is_reached_after_a_correction_is_shown() -> None:
     journal = a_journal(1, 3)
     claim = corrected(1, "checkpoints", [], minute=2)
 
-    entity = resolve(journal.subject, [claim], journal=journal)
+    entity = resolve(journal.subject, [claim], hosted=journal)
 
     assert [each["name"] for each in entity.snapshot["checkpoints"]] == ["m3"]
     assert entity.provenance["checkpoints"] == (f"journal:{SESSION_ID}", claim.id)
@@ -104,7 +106,7 @@ def test_a_vague_claim_that_was_taken_away_does_not_keep_news_out() -> None:
 def test_what_is_claimed_again_after_a_correction_joins_the_news() -> None:
     journal = a_journal(1, 3)
     right = corrected(1, "actions", RIGHT, minute=2)
-    shown = resolve(journal.subject, [right], journal=journal).snapshot["actions"]
+    shown = resolve(journal.subject, [right], hosted=journal).snapshot["actions"]
     again = submitted(2, minute=4, actions=[*shown, {"type": "after", "result": "success"}])
 
     assert actions(journal, right, again) == ["-", "07", "-"]
@@ -118,7 +120,7 @@ def test_a_key_that_was_taken_away_comes_back_as_news() -> None:
         corrected(2, "checkpoints", [], minute=2),
     ]
 
-    found = resolve(journal.subject, claims, journal=journal).snapshot["checkpoints"]
+    found = resolve(journal.subject, claims, hosted=journal).snapshot["checkpoints"]
 
     assert found == [{"name": "m3", "timestamp": "2026-01-02T03:07:05.678Z"}]
 
@@ -139,7 +141,7 @@ def test_order_does_not_matter_beside_a_journal(
         else submitted(number, minute=minute, actions=items)
         for number, (is_correction, minute, items) in enumerate(told, 1)
     ]
-    whole = bytes_of(resolve(journal.subject, claims, journal=journal))
+    whole = bytes_of(resolve(journal.subject, claims, hosted=journal))
     chance.shuffle(claims)
 
-    assert bytes_of(resolve(journal.subject, claims, journal=journal)) == whole
+    assert bytes_of(resolve(journal.subject, claims, hosted=journal)) == whole

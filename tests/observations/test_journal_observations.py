@@ -20,7 +20,7 @@ from holdfast.domain.sessions import ForkPoint, Status
 from holdfast.domain.time import microseconds, milliseconds
 from holdfast.observations.as_of import EVERYTHING, AsOf
 from holdfast.observations.claims import accept_correction, accept_payload
-from holdfast.observations.journal import RESULTS, SETTLED, JournalView
+from holdfast.observations.hosted_session import RESULTS, SETTLED, HostedSessionView
 from holdfast.observations.merge import resolve
 from holdfast.observations.model import Entity, Observation, ObservationKind
 from tests.builders import (
@@ -67,16 +67,16 @@ def noticed(minute: float, text: str, code: NoticeCode = NoticeCode.CALL_SETTLED
     return a_message(role=Role.SYSTEM, parts=(notice,), at=microseconds(at(minute)), turn=0)
 
 
-def a_journal(*rows: Message, calls: tuple[Any, ...] = (), **changes: Any) -> JournalView:
+def a_journal(*rows: Message, calls: tuple[Any, ...] = (), **changes: Any) -> HostedSessionView:
     """Return the journal of a session with these rows."""
     written = max([OPENED, *(row.created_at for row in rows), changes.get("finished_at", OPENED)])
     session = a_session(created_at=OPENED, updated_at=written, **changes)
-    return JournalView(session=session, messages=a_transcript(*rows), calls=calls)
+    return HostedSessionView(session=session, messages=a_transcript(*rows), calls=calls)
 
 
-def shown(journal: JournalView, *claims: Observation, horizon: AsOf = EVERYTHING) -> Entity:
+def shown(journal: HostedSessionView, *claims: Observation, horizon: AsOf = EVERYTHING) -> Entity:
     """Return what is known of a session of ours."""
-    return resolve(journal.subject, claims, journal=journal, horizon=horizon)
+    return resolve(journal.subject, claims, hosted=journal, horizon=horizon)
 
 
 def told(

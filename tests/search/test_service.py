@@ -349,7 +349,7 @@ async def test_a_cursor_to_nowhere_is_refused(quiet: Holdfast) -> None:
 async def test_a_page_that_took_many_looks_goes_on_behind_them(
     quiet: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.search.tables.LOOKS_MOST", 2)
+    monkeypatch.setattr("holdfast.search.tables.CANDIDATES_MOST", 2)
     await said(quiet, "high tide", *(["tide high"] * 4))
     await quiet.store.write(lambda tx: tx.search.catch_up(1_000))
 
@@ -360,7 +360,7 @@ async def test_a_page_that_took_many_looks_goes_on_behind_them(
     ("limit", "text", "pages"),
     [
         ("FOUND_MOST", "tide", [[6, 5], [4, 3], [2, 1], []]),
-        ("LOOKED_MOST", '"high tide"', [[], [], [1], []]),
+        ("CHECKED_MOST", '"high tide"', [[], [], [1], []]),
     ],
 )
 async def test_a_page_of_long_texts_ends_before_it_fills_the_memory(

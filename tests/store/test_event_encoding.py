@@ -19,7 +19,7 @@ from holdfast.domain.events import (
 )
 from holdfast.domain.ids import MessageId, ModelId
 from holdfast.domain.sessions import StopReason
-from holdfast.store.events import divided, joined
+from holdfast.store.events import join_ids, split_ids
 from tests.marks import each_case
 
 FULL = Usage(input=1, output=2, cache_read=3, cache_write=4, reasoning=5)
@@ -102,5 +102,5 @@ def test_what_an_event_begins_with_is_kept_once_and_its_ids_as_bytes(
 ) -> None:
     name, kept = name_of(payload), encode_stored(payload)
 
-    assert divided(name, kept) == (ids, rest)
-    assert joined(name, ids, rest) == kept
+    assert split_ids(name, kept) == (ids, rest)
+    assert join_ids(name, ids, rest) == kept

@@ -35,7 +35,7 @@ async def test_a_commit_that_a_crash_took_away_is_made_again(
     monkeypatch: pytest.MonkeyPatch, takes_names: bool
 ) -> None:
     for module in (connect, writer):
-        monkeypatch.setattr(module, "PATIENCE", PATIENCE)
+        monkeypatch.setattr(module, "RECONNECT_TIMEOUT", PATIENCE)
     with running() as server, tempfile.TemporaryDirectory(prefix="holdfast-wire-") as folder:
         await asyncio.to_thread(server.stop)
         await asyncio.to_thread(server.start, UNHURRIED)

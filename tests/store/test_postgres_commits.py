@@ -90,14 +90,14 @@ async def _results(*futures: Any) -> list[Any]:
 def _statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return how each statement begins that is sent from now on, except those of reads."""
     sent: list[str] = []
-    ask = PostgresConnection._asked
+    ask = PostgresConnection._translate_loss
 
     async def noted(connection: PostgresConnection, how: Any, sql: str, values: Any = ()) -> Any:
         if connection.for_update:
             sent.append(sql.strip().splitlines()[0])
         return await ask(connection, how, sql, values)
 
-    monkeypatch.setattr(PostgresConnection, "_asked", noted)
+    monkeypatch.setattr(PostgresConnection, "_translate_loss", noted)
     return sent
 
 
@@ -545,7 +545,7 @@ async def test_the_loser_of_a_group_whose_answer_is_lost_is_told(
 async def test_a_group_that_arrives_late_finds_that_it_was_given_up(stores: Stores) -> None:
     (head,) = await _opened(stores[0])
     lost = stores[0]._writer._group
-    connection = await lost.connected()
+    connection = await lost.connection()
     note = (*lost.begin(), CHANNEL, "nobody:1")
     sql, values = group_statement([rows_of(a_commit(head))], *note, skip=False)
 
@@ -580,7 +580,7 @@ async def test_a_group_of_which_nobody_can_be_asked_is_told_as_unknown(
     databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (connect, writer):
-        monkeypatch.setattr(module, "PATIENCE", 0.5)
+        monkeypatch.setattr(module, "RECONNECT_TIMEOUT", 0.5)
     async with _over_a_wire(databases) as (store, (state,), wire):
         wire.cut, wire.sign, wire.is_final = Cut.AFTER, CHANNEL.encode(), True
 
@@ -597,7 +597,7 @@ async def test_a_group_of_which_nobody_can_be_asked_is_told_as_unknown(
 async def test_a_group_of_which_postgres_will_not_tell_is_told_as_unknown(
     databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "PATIENCE", 0.5)
+    monkeypatch.setattr(writer, "RECONNECT_TIMEOUT", 0.5)
     async with _over_a_wire(databases) as (store, (state,), wire):
         wire.cut, wire.sign, wire.is_final = Cut.AFTER, CHANNEL.encode(), True
 
@@ -630,7 +630,7 @@ async def test_a_group_that_was_refused_for_certain_is_no_riddle(
     await stores[0].commit(a_commit(head))
     state = await _state(stores[0], head)
     group: PostgresWriter = stores[0]._writer
-    connection = await group._group.connected()
+    connection = await group._group.connection()
     await connection.raw.execute("SET default_transaction_read_only = on")
     only_read = "ALTER DATABASE usual SET default_transaction_read_only = on"
     databases.run("postgres", [only_read])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.store.postgres.migrate import DatabaseSchema, twins
+from holdfast.store.postgres.migrate import DatabaseSchema, postgres_migrations
 from holdfast.store.sqlite.connection import Connection, connect
 from holdfast.store.sqlite.migrate import migrations, newest, up
 from tests.marks import demands
@@ -181,10 +181,13 @@ def test_every_text_is_compared_by_its_bytes(url: str, databases: Databases) -> 
 def test_every_migration_has_a_twin() -> None:
     numbers = [each.number for each in migrations()]
 
-    assert [(each.number, each.name) for each in twins().values()] == [
+    assert [(each.number, each.name) for each in postgres_migrations().values()] == [
         (each.number, each.name) for each in migrations()
     ]
-    assert all(twins()[number].up.strip() and twins()[number].down.strip() for number in numbers)
+    assert all(
+        postgres_migrations()[number].up.strip() and postgres_migrations()[number].down.strip()
+        for number in numbers
+    )
 
 
 def test_up_down_and_up_again_is_up(databases: Databases) -> None:

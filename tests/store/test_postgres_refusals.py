@@ -22,7 +22,7 @@ PASSWORD = "opensesame"
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for nobody who does not come."""
-    monkeypatch.setattr(connect, "PATIENCE", 0.0)
+    monkeypatch.setattr(connect, "RECONNECT_TIMEOUT", 0.0)
 
 
 async def _refused(url: str) -> HoldfastError:

@@ -354,7 +354,7 @@ async def test_a_commit_of_which_nobody_can_be_asked_is_told_as_unknown(
     databases: Databases, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (connect, postgre_writer):
-        monkeypatch.setattr(module, "PATIENCE", 0.5)
+        monkeypatch.setattr(module, "RECONNECT_TIMEOUT", 0.5)
     with tempfile.TemporaryDirectory(prefix="holdfast-wire-") as folder:
         async with wire_to(databases.server.folder, Path(folder)) as wire:
             store = await PostgresStore.open(f"postgresql://holdfast@/usual?host={folder}")
@@ -400,11 +400,11 @@ async def test_of_many_sessions_it_is_told_that_it_may_be_any(
     stores: tuple[PostgresStore, PostgresStore], databases: Databases
 ) -> None:
     news = ChangeListener(Link(databases.server.url("usual")))
-    channel, told = news.word(set(range(301)))
+    channel, told = news.notification(set(range(301)))
     before = await stores[0].version()
 
     assert (channel, told.partition(":")[2]) == ("holdfast", "*")
-    assert news.word({2, 1})[1].endswith(":1,2")
+    assert news.notification({2, 1})[1].endswith(":1,2")
     async with asyncio.timeout(PATIENCE):
         while await stores[0].version() == before:
             databases.run("usual", [f"SELECT pg_notify('{channel}', '{told}')"])

@@ -13,7 +13,7 @@ from holdfast.domain.ids import MessageId, SessionId
 from holdfast.domain.messages import Message, Role, encode_parts
 from holdfast.domain.sessions import ForkPoint, SessionState
 from holdfast.ports.store import Segment, Tx
-from holdfast.store.events import event_sum, joined
+from holdfast.store.events import event_sum, join_ids
 from holdfast.store.postgres.migrate import DatabaseSchema
 from holdfast.store.sqlite.connection import connect
 from holdfast.store.sqlite.migrate import down, up
@@ -201,7 +201,7 @@ async def test_rows_are_moved_down_and_up_byte_by_byte(
         (7, "step.delta"),
     ]
     for *place, ids, payload, stored in moved[3]:
-        assert event_sum(tuple(place), joined(place[3], ids, payload)) == stored
+        assert event_sum(tuple(place), join_ids(place[3], ids, payload)) == stored
     assert _dump(home, *tables) == before
     assert [len(rows) for rows in before] == [5, 1, 1]
     assert await _span(store, written, 1, 5) == list(ROWS)

@@ -17,7 +17,7 @@ from holdfast import (
 )
 from holdfast.store.sqlite import wal_anchor as sqlite_wal_anchor
 from holdfast.store.sqlite.backup import open_draft
-from holdfast.store.sqlite.salvage import SPOKEN, read_frames, salvage
+from holdfast.store.sqlite.salvage import MESSAGE_COUNTS, read_frames, salvage
 from tests.cli.processes import beside
 
 pytestmark = pytest.mark.anyio
@@ -166,7 +166,7 @@ async def test_whatever_frame_is_hit_each_missing_message_is_named(home: Path) -
 
 def _spoken(backup: Path, key: bytes | None) -> dict[str, int]:
     with open_draft(backup, key) as connection:
-        return {row[0]: row[2] for row in connection.query(SPOKEN)}
+        return {row[0]: row[2] for row in connection.query(MESSAGE_COUNTS)}
 
 
 async def test_a_log_that_is_cut_off_keeps_what_is_there(home: Path) -> None:

@@ -65,7 +65,7 @@ def git_ref(folder: str) -> str | None:
 
 
 # Reading must neither write into the repository, nor prompt for a password, nor fetch.
-_LOOKING: Final = {
+_READ_ONLY_GIT: Final = {
     "GIT_ALLOW_PROTOCOL": "none",
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_OPTIONAL_LOCKS": "0",
@@ -84,7 +84,7 @@ def _git(folder: str, *arguments: str) -> list[str]:
             errors="replace",
             timeout=GIT_SECONDS,
             check=False,
-            env={**os.environ, **_LOOKING},
+            env={**os.environ, **_READ_ONLY_GIT},
         )
     except (OSError, ValueError, subprocess.SubprocessError):
         return []

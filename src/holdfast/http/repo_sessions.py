@@ -19,7 +19,7 @@ from holdfast.domain.time import EPOCH
 from holdfast.domain.tokens import Scope
 from holdfast.http.bodies import PAGE_BYTES, add, in_pieces, members
 from holdfast.http.responses import Response, StreamResponse, encode_json, etag_of
-from holdfast.http.routing import NoQuery, RouteRequest, Routes, cached
+from holdfast.http.routing import NoQuery, RouteRequest, Routes, cacheable
 from holdfast.services.batches import BATCH_ROWS
 from holdfast.services.journal import session_not_found
 from holdfast.services.messages import MessageExcerpt, UnfinishedAnswer
@@ -203,7 +203,7 @@ async def list_sessions(request: RouteRequest[AgentSessionsQuery, None]) -> Resp
 @routes.get(
     "/api/sessions/{id}",
     "api.sessions.read",
-    **cached(AgentSessionDetails),
+    **cacheable(AgentSessionDetails),
     is_large=True,
     errors=(Code.SESSION_NOT_FOUND,),
 )

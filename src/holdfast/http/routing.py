@@ -265,7 +265,7 @@ def session_routes(route: Route) -> tuple[Route, Route]:
     )
 
 
-def cached(kind: Any) -> dict[str, Any]:
+def cacheable(kind: Any) -> dict[str, Any]:
     """Return the fields of a route whose response can be revalidated by its ETag."""
     etag = {200: ("etag",), 304: ("etag",)}
     return {"responses": {200: kind, 304: None}, "response_headers": etag}

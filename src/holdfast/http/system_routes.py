@@ -10,7 +10,7 @@ from holdfast.domain.errors import Code, Denied, HoldfastError
 from holdfast.http.auth import COOKIE, require_same_site
 from holdfast.http.metrics import MEDIA_TYPE, Metrics
 from holdfast.http.responses import Response
-from holdfast.http.routing import Route, RouteRequest, Routes, cached
+from holdfast.http.routing import Route, RouteRequest, Routes, cacheable
 from holdfast.http.security import ServerNames
 from holdfast.http.web_ui import FOLDER, is_signed_in, page_routes
 
@@ -54,7 +54,7 @@ def system_routes(
         """Return the metrics of the server as Prometheus text."""
         return Response(content=metrics.text().encode(), media_type=MEDIA_TYPE)
 
-    @routes.get("/openapi.json", "openapi", **cached(dict[str, Any]))
+    @routes.get("/openapi.json", "openapi", **cacheable(dict[str, Any]))
     async def read_openapi(_: RouteRequest[Any, None]) -> Response:
         """Return the OpenAPI document."""
         return Response(content=description(), has_etag=True)

@@ -17,7 +17,7 @@ from holdfast.http.auth import read_cookie
 from holdfast.http.errors import error_response, path_not_found
 from holdfast.http.requests import Request
 from holdfast.http.responses import Response
-from holdfast.http.routing import RouteRequest, Routes, cached
+from holdfast.http.routing import RouteRequest, Routes, cacheable
 
 # Where the build of `ui/` is stored, in a checkout and in a wheel.
 FOLDER: Final = Path(__file__).parent / "page"
@@ -254,7 +254,7 @@ def page_routes(folder: Path) -> Routes:
     @routes.get(
         "/assets/{name}",
         "page.asset",
-        **cached(bytes),
+        **cacheable(bytes),
         media_type="application/octet-stream",
         other_media_types=tuple(KINDS.values()),
         errors=(Code.PATH_NOT_FOUND,),

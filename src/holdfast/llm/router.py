@@ -1,4 +1,4 @@
-"""Routes requests to models by provider, and knows the list prices."""
+"""Dispatches model requests by provider name, and knows the list prices; no retries or fallback."""
 
 from collections.abc import AsyncGenerator, Mapping
 from datetime import UTC, datetime

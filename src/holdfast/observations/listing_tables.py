@@ -42,7 +42,7 @@ _CLAIMED: Final = {
     EntityOrder.SESSION_ID: "e.name",
 }
 # Same rule as `resolve`: higher priority wins, then the later time; the start is the earlier
-# one. Ordinary claims and the journal have priority 100.
+# one. Ordinary claims and hosted sessions have priority 100.
 _BOTH: Final = {
     EntityOrder.STARTED_AT: """
         CASE WHEN e.started_priority > 100 THEN e.started_ms
@@ -297,7 +297,7 @@ class Timelines:
         sql = HOSTED_NAMING.format(names=places)
         return list(sound(await self._db.fetch(sql, {**parameters, "owner": owner}), known_of))
 
-    async def mentioned(
+    async def find_mentions(
         self, keys: Collection[int], names: Sequence[str]
     ) -> dict[int, tuple[str, ...]]:
         """Return which of these ids each entity mentions, if any."""

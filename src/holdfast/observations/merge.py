@@ -1,4 +1,4 @@
-"""Merge the claims about an entity, and its session journal, into one snapshot."""
+"""Merge the claims about an entity, and the rows of its hosted session, into one snapshot."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -11,7 +11,7 @@ from holdfast.domain.canonical_json import equality_key
 from holdfast.domain.time import format_iso8601, instant_of, milliseconds, moment
 from holdfast.observations.as_of import EVERYTHING, AsOf
 from holdfast.observations.claims import session_warnings
-from holdfast.observations.journal import JournalClaim, JournalView, claim_of
+from holdfast.observations.hosted_session import HostedObservation, HostedSessionView, claim_of
 from holdfast.observations.merge_lists import (
     ActionList,
     ClaimStamp,
@@ -84,17 +84,17 @@ def resolve(
     subject: Subject,
     observations: Iterable[Observation],
     *,
-    journal: JournalView | None = None,
+    hosted: HostedSessionView | None = None,
     horizon: AsOf = EVERYTHING,
 ) -> Entity:
     """Return the merged state of a subject within the horizon."""
-    claim = claim_of(journal, horizon) if journal is not None else None
+    claim = claim_of(hosted, horizon) if hosted is not None else None
     seen = [each for each in observations if horizon.shows(each.observed_at, each.created_at)]
     return fold_all(subject, seen, claim).entity()
 
 
 def fold_all(
-    subject: Subject, observations: Sequence[Observation], claim: JournalClaim | None = None
+    subject: Subject, observations: Sequence[Observation], claim: HostedObservation | None = None
 ) -> "Fold":
     """Return the fold of all these observations, given in any order."""
     fold = Fold(subject, claim, observations)
@@ -104,7 +104,7 @@ def fold_all(
 
 
 def _split_items(items: Items, cuts: Sequence[int]) -> Iterator[Items]:
-    """Yield journal elements in ranges that end at the corrections of their list."""
+    """Yield a hosted session's elements in ranges that end at the corrections of their list."""
     for after, until in pairwise((-inf, *cuts, inf)):
         yield [each for each in items if after < instant_of(each["timestamp"]) <= until]
 
@@ -113,14 +113,14 @@ class Fold:
     """Incremental merge of the claims about one entity, in time order.
 
     Adding a claim gives the same result as resolving all claims again. Not shared: discard a
-    fold that contains a claim whose write failed. With a journal claim, `coming` must list the
-    observations that will be added, because corrections split the journal.
+    fold that contains a claim whose write failed. For a hosted session, `coming` must list the
+    observations that will be added, because corrections split its lists.
     """
 
     def __init__(
         self,
         subject: Subject,
-        claim: JournalClaim | None = None,
+        claim: HostedObservation | None = None,
         coming: Iterable[Observation] = (),
     ) -> None:
         self.subject = subject
@@ -128,7 +128,7 @@ class Fold:
         self._claim = claim
         self.count = 0
         self.is_deleted = False
-        # The winning claim of each scalar field, without the journal's claims.
+        # The winning claim of each scalar field, without that of the hosted session.
         self.scalars: dict[str, Scalar] = {}
         self._last: tuple[int, int] | None = None
         self._first_reference = claim.reference if claim else ""
@@ -146,18 +146,18 @@ class Fold:
         # Per list, the first claim and the last correction.
         self._first: dict[str, ClaimStamp] = {}
         self._corrected: dict[str, ClaimStamp] = {}
-        # Per list, the journal elements between one correction of it and the next.
-        self._journal: dict[str, Iterator[Items]] = {}
+        # Per list, the session's elements between one correction of it and the next.
+        self._hosted_items: dict[str, Iterator[Items]] = {}
         if claim is not None:
-            self._merge_journal(claim, coming)
+            self._merge_hosted(claim, coming)
 
-    def _merge_journal(self, claim: JournalClaim, coming: Iterable[Observation]) -> None:
-        """Merge the journal's list elements up to the first correction of their list."""
+    def _merge_hosted(self, claim: HostedObservation, coming: Iterable[Observation]) -> None:
+        """Merge the session's list elements up to the first correction of their list."""
         corrections = [each for each in coming if each.priority == CORRECTED]
         for name in self._lists.keys() & claim.fields.keys():
             cuts = sorted(each.observed_ms for each in corrections if name in each.fields)
-            self._journal[name] = _split_items(claim.fields[name], cuts)
-            self._merge(name, next(self._journal[name]), self._journal_stamp)
+            self._hosted_items[name] = _split_items(claim.fields[name], cuts)
+            self._merge(name, next(self._hosted_items[name]), self._hosted_stamp)
 
     def follows(self, observation: Observation) -> bool:
         """Return whether an observation sorts after all added ones, as `add` requires."""
@@ -186,9 +186,9 @@ class Fold:
                 self._set(name, Scalar(value, at_ms, stamp, self._instant(name, value)))
             elif value is not None:
                 self._merge(name, value, stamp)
-                if stamp.priority == CORRECTED and name in self._journal:
-                    items = next(self._journal[name])
-                    self._lists[name].take(items, self._journal_stamp, is_new=True)
+                if stamp.priority == CORRECTED and name in self._hosted_items:
+                    items = next(self._hosted_items[name])
+                    self._lists[name].take(items, self._hosted_stamp, is_new=True)
 
     def entity(self) -> Entity:
         """Return the entity merged from the claims added so far."""
@@ -249,7 +249,7 @@ class Fold:
             self._changes.append(change)
 
     @property
-    def _journal_stamp(self) -> ClaimStamp:
+    def _hosted_stamp(self) -> ClaimStamp:
         return ClaimStamp(ORDINARY, 0, self._first_reference)
 
     def _merge(self, name: str, items: Items, stamp: ClaimStamp) -> None:
@@ -259,17 +259,17 @@ class Fold:
         if stamp.priority == CORRECTED:
             self._corrected[name] = stamp
 
-    def _with_claim(self, claim: JournalClaim) -> Mapping[str, Scalar]:
-        """Return the scalars merged with the journal's, each at the time of its row."""
+    def _with_claim(self, claim: HostedObservation) -> Mapping[str, Scalar]:
+        """Return the scalars merged with the session's own, each at the time of its row."""
         found = dict(self.scalars)
         for name, at in claim.times.items():
             value = claim.fields[name]
             ms = instant_of(value) if name in _TIMES else None
-            scalars = [Scalar(value, milliseconds(at), self._journal_stamp, ms)]
+            scalars = [Scalar(value, milliseconds(at), self._hosted_stamp, ms)]
             scalars += [found[name]] if name in found else []
             rule = earliest if name == _START else latest
             shown = None
-            # At equal times the journal is first.
+            # At equal times the session's own value is first.
             for each in sorted(scalars, key=lambda one: one.at_ms):
                 found[name] = shown = rule(shown, each)
         return found

@@ -351,12 +351,12 @@ def is_behind(each: ListedEntity, listing: EntityListing) -> bool:
         return each.entity_id > entity_id
     if each.value is None or value is None:
         return each.value is None
-    is_larger = _compared(each.value, value)
+    is_larger = _is_greater(each.value, value)
     return is_larger == (listing.direction is Direction.ASC)
 
 
 def hosted_value(hosted: HostedSession, order: EntityOrder) -> Value:
-    """Return the sort value of a session that only has a journal."""
+    """Return the sort value of a hosted session without claims."""
     created_ms = hosted.created_at // 1000
     finished_ms = None if hosted.finished_at is None else hosted.finished_at // 1000
     match order:
@@ -380,7 +380,7 @@ def _value(each: ListedEntity) -> int | float | str:
     return each.value
 
 
-def _compared(one: int | float | str, other: int | float | str) -> bool:
+def _is_greater(one: int | float | str, other: int | float | str) -> bool:
     if isinstance(one, str) or isinstance(other, str):
         return str(one) > str(other)
     return one > other

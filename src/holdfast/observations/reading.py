@@ -98,7 +98,7 @@ class EntityPageBuilder:
         self._limit = limit
         self._size = 0
 
-    def put(self, listed: ListedEntity, entity: Entity | None) -> None:
+    def add(self, listed: ListedEntity, entity: Entity | None) -> None:
         """Add an entity, or mark the page as full if it does not fit."""
         size = self._size + (0 if entity is None else len(encode_entity(entity)))
         is_heavy = bool(self.items) and size > PAGE_BYTES
@@ -270,7 +270,7 @@ class ObservationReader:
             else:
                 found, total = await self._list_page(tx, listing, seen)
                 for each in found[offset:]:
-                    page.put(each, await self._resolve(tx, listing.owner, each, seen))
+                    page.add(each, await self._resolve(tx, listing.owner, each, seen))
                     if page.is_full:
                         break
                 has_more = page.is_full or len(found) == listing.limit
@@ -299,7 +299,7 @@ class ObservationReader:
             if entity is not None and is_related and wanted.takes(entity):
                 total += 1
                 if is_behind(each, listing):
-                    page.put(each, entity)
+                    page.add(each, entity)
         return total
 
     async def _relation_filter(
@@ -379,7 +379,7 @@ class ObservationReader:
         own = await _find_entities(tx, event_filter.owner, entity_id)
         names = tuple(sorted({entity_id, *(text for each in own for text in each.names)}))
         naming = await tx.projections.hosted_naming(event_filter.owner, names)
-        # The events of hosted sessions follow from their journals, and are not stored.
+        # The events of hosted sessions follow from their rows, and are not stored.
         hosted = {each.entity_id: each for each in (*own, *naming) if each.session_key is not None}
         stored = replace(
             event_filter,
@@ -396,7 +396,7 @@ class ObservationReader:
             total += len(every)
             found += [(known.key, each) for each in every if not after or each.place > after]
         found = sorted(found, key=lambda each: each[1].place)[: event_filter.limit]
-        related = await tx.projections.mentioned({key for key, _ in found}, names)
+        related = await tx.projections.find_mentions({key for key, _ in found}, names)
         events = [
             replace(event, related_to=related[key]) if key in related else event
             for key, event in found

@@ -17,7 +17,7 @@ from holdfast.domain.ids import EntityId, Owner, SessionId, SessionKey
 from holdfast.domain.queries import WorkQuery
 from holdfast.domain.text import require_encodable
 from holdfast.observations.as_of import EVERYTHING, AsOf
-from holdfast.observations.journal import JournalView
+from holdfast.observations.hosted_session import HostedSessionView
 from holdfast.observations.merge import Fold, Scalar, fold_all, resolve
 from holdfast.observations.model import Entity, EntityType, Observation, Subject, entity_not_found
 from holdfast.observations.projections import Fact, KnownEntity, Projection
@@ -204,7 +204,7 @@ class Resolver:
     async def entity(self, tx: Tx, known: KnownEntity) -> Entity:
         """Return the current state of an entity."""
         if known.session_key is not None:
-            return await self._with_journal(tx, known, known.session_key)
+            return await self._hosted_entity(tx, known, known.session_key)
         body = await tx.projections.body(known)
         if body is not None:
             return decode_entity(body)
@@ -221,7 +221,7 @@ class Resolver:
         before = before or CachedFold(fold=Fold(known.subject), projection=nothing, size=0)
         return await continue_fold(tx, known, before)
 
-    async def _with_journal(self, tx: Tx, known: KnownEntity, key: SessionKey) -> Entity:
+    async def _hosted_entity(self, tx: Tx, known: KnownEntity, key: SessionKey) -> Entity:
         state = await tx.sessions.state_by_key(key)
         if state is None:
             raise entity_not_found()
@@ -237,12 +237,12 @@ class Resolver:
 async def as_of(tx: Tx, known: KnownEntity, claims: Sequence[Observation], horizon: AsOf) -> Entity:
     """Return an entity within a horizon; `claims` must hold all claims about it."""
     key = known.session_key
-    journal = None if key is None else await _journal(tx, key)
-    return resolve(known.subject, claims, journal=journal, horizon=horizon)
+    hosted = None if key is None else await _read_hosted_session(tx, key)
+    return resolve(known.subject, claims, hosted=hosted, horizon=horizon)
 
 
 async def compute_as_of(tx: Tx, known: KnownEntity, horizon: AsOf) -> Entity:
-    """Return an entity within a horizon, computed from its claims and its journal."""
+    """Return an entity within a horizon, computed from its claims and its hosted session."""
     return await as_of(tx, known, await claims_of(tx, known), horizon)
 
 
@@ -280,7 +280,7 @@ def _newest(known: KnownEntity) -> NewestObservation | None:
     return None if newest is None else (newest.content_hash, newest.created_ms)
 
 
-async def _journal(tx: Tx, key: SessionKey) -> JournalView | None:
+async def _read_hosted_session(tx: Tx, key: SessionKey) -> HostedSessionView | None:
     found = await tx.sessions.get_by_key(key)
     if found is None:
         return None
@@ -288,7 +288,7 @@ async def _journal(tx: Tx, key: SessionKey) -> JournalView | None:
     states = (CallState.SETTLED.value,)
     query = WorkQuery(owner=state.owner, key=state.key, states=states, limit=_ALL)
     calls = await tx.calls.page(query)
-    return JournalView(session=session, messages=await tx.messages.deeds(state), calls=calls)
+    return HostedSessionView(session=session, messages=await tx.messages.deeds(state), calls=calls)
 
 
 # Entities per transaction, limited because each transaction blocks other writers.

@@ -21,9 +21,9 @@ from holdfast.store.database import (
     checksum,
     corrupt,
     encode,
-    locked,
     require_sound,
     sound,
+    with_row_lock,
 )
 
 _KINDS: Final = {each.value: each for each in ObservationKind}
@@ -44,17 +44,17 @@ class ObservationTables:
             "name": subject.key,
             "entity_type": subject.entity_type,
         }
-        return _first(await self._db.fetch(locked(self._db, sql.ENTITY, "e"), parameters))
+        return _first(await self._db.fetch(with_row_lock(self._db, sql.ENTITY, "e"), parameters))
 
     async def by_id(self, owner: Owner, entity_id: str) -> KnownEntity | None:
         return _first(
             await self._db.fetch(
-                locked(self._db, sql.BY_ID, "e"), {"owner": owner, "id": entity_id}
+                with_row_lock(self._db, sql.BY_ID, "e"), {"owner": owner, "id": entity_id}
             )
         )
 
     async def by_key(self, key: int) -> KnownEntity | None:
-        return _first(await self._db.fetch(locked(self._db, sql.BY_KEY, "e"), {"key": key}))
+        return _first(await self._db.fetch(with_row_lock(self._db, sql.BY_KEY, "e"), {"key": key}))
 
     async def by_name(self, owner: Owner, name: str) -> list[KnownEntity]:
         rows = await self._db.fetch(sql.NAMED, {"owner": owner, "name": name})
@@ -64,7 +64,7 @@ class ObservationTables:
         return [row[0] for row in await self._db.fetch(sql.KEYS, {"after": after, "limit": limit})]
 
     async def verified(self, key: int) -> KnownEntity:
-        (row,) = await self._db.fetch(locked(self._db, sql.BY_KEY, "e"), {"key": key})
+        (row,) = await self._db.fetch(with_row_lock(self._db, sql.BY_KEY, "e"), {"key": key})
         known = sql.verified_of(row)
         count, first_ms, last_ms, known_ms = await self._count_range(known, ALWAYS)
         # An entity is created with its first claim, so it has at least one.
@@ -250,7 +250,7 @@ class SnapshotTables(EntityListings, Timelines):
 
     async def _sums(self, key: int) -> tuple[int, int | None]:
         """Return the checksums of an entity and its snapshot; `_WRONG` for a damaged one."""
-        (row,) = await self._db.fetch(locked(self._db, sql.BY_KEY, "e"), {"key": key})
+        (row,) = await self._db.fetch(with_row_lock(self._db, sql.BY_KEY, "e"), {"key": key})
         bodies = await self._db.fetch(sql.BODY, {"key": key})
         body, stored = bodies[0] if bodies else (None, None)
         return row[2] if sql.is_sound(row) else _WRONG, _verified_sum(stored, body, checksum)

@@ -305,13 +305,13 @@ def _rule_issues(entity_type: EntityType, payload: Any, fields: Any) -> Iterator
         yield from _disorder(payload, fields, "started_at", "ended_at")
     elif entity_type is EntityType.FEATURE_UNIT:
         yield from _disorder(payload, fields, "created_at", "updated_at")
-        for number, item in enumerate(_listed(payload, "dependencies")):
+        for number, item in enumerate(_list_of(payload, "dependencies")):
             if isinstance(item, str) and item == payload.get("id"):
                 path = ("dependencies", number)
                 yield build_issue(item, path, "pattern: not its own id", "must not be itself")
     elif entity_type is EntityType.RELEASE:
         seen = set()
-        for number, item in enumerate(_listed(payload, "feature_units")):
+        for number, item in enumerate(_list_of(payload, "feature_units")):
             if isinstance(item, str) and item in seen:
                 path = ("feature_units", number)
                 yield build_issue(item, path, "unique_keys", "is already in the list")
@@ -333,7 +333,7 @@ def _moment(value: Any) -> Moment | None:
     return parse_iso8601(value) if isinstance(value, str) else None
 
 
-def _listed(payload: dict[str, Any], name: str) -> list[Any]:
+def _list_of(payload: dict[str, Any], name: str) -> list[Any]:
     value = payload.get(name)
     return value if isinstance(value, list) else []
 

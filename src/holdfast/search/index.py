@@ -45,7 +45,7 @@ from holdfast.search.documents import (
 )
 from holdfast.search.query import Backlog
 from holdfast.search.tokenizer import text_of_value
-from holdfast.store.database import Database, Parameters, Row, encode, locked
+from holdfast.store.database import Database, Parameters, Row, encode, with_row_lock
 
 log = logging.getLogger(__name__)
 _LAST: Final = NUMBERS - 1
@@ -110,7 +110,7 @@ async def _index_all(database: Database, limit: int) -> tuple[int, bool]:
     # Ranges without an end, which are complete unless the session has more messages by now.
     unbounded: dict[tuple[int, int], int] = {}
     done = 0
-    tail = await database.fetch(locked(database, TAIL, skip=True), {"limit": limit})
+    tail = await database.fetch(with_row_lock(database, TAIL, skip=True), {"limit": limit})
     said, is_all = await _all_messages(database, tail, limit)
     for key, first, last in tail:
         room = limit - done
@@ -163,7 +163,7 @@ async def _complete(database: Database, ranges: dict[tuple[int, int], int]) -> s
     newest = await _newest(ORIGINS, database, ranges)
     is_written = any(newest.get(key, 0) > through for (key, _), through in ranges.items())
     idle = [each for each, through in ranges.items() if through < each[1] or not is_written]
-    newest = await _newest(locked(database, ORIGINS), database, idle)
+    newest = await _newest(with_row_lock(database, ORIGINS), database, idle)
     return {each for each in idle if newest.get(each[0], 0) <= ranges[each]}
 
 
@@ -230,7 +230,7 @@ async def note_removal(database: Database, state: SessionState) -> None:
     # Locked, because the index may be taking up a range without a lock on the session.
     lacking = [
         range(first, (_LAST if last is None else last) + 1)
-        for first, last in await database.fetch(locked(database, TAIL_OF), {"key": key})
+        for first, last in await database.fetch(with_row_lock(database, TAIL_OF), {"key": key})
     ]
     meta = await session_meta(database, key)
     if meta is not None:
@@ -269,7 +269,7 @@ async def _remove(database: Database, document: int, words: str) -> None:
 async def session_meta(database: Database, key: int) -> SessionMeta | None:
     """Return the origin, title and creation time of a session."""
     for owner, agent_id, repo_id, title, created_at in await database.fetch(
-        locked(database, ORIGIN), {"key": key}
+        with_row_lock(database, ORIGIN), {"key": key}
     ):
         return SessionMeta(DocumentOrigin(owner, agent_id, repo_id), title, created_at)
     return None
@@ -296,7 +296,7 @@ async def _claims(
     """Return claims about an entity as documents."""
     if database.for_update:
         # First, because rows that another transaction adds meanwhile must be found.
-        await database.fetch(locked(database, CLAIMED), {"key": key})
+        await database.fetch(with_row_lock(database, CLAIMED), {"key": key})
     parameters = {"key": key, "first": first, "last": last, "limit": limit}
     return [
         (number, text_words(DocumentOrigin(owner), at * _MILLISECOND, claim_text(content)))

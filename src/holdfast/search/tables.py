@@ -49,7 +49,7 @@ class Finder:
         self._request = request
         self._states: dict[int, SessionState | None] = {}
         # How many characters were checked so far.
-        self.looked = 0
+        self.checked = 0
         self._since = None if request.since is None else microseconds(request.since)
         self._until = None if request.until is None else microseconds(request.until)
 
@@ -152,7 +152,7 @@ class Finder:
         return self._request.role is None and self._request.tool is None
 
     def _is_in_period(self, found: FoundDocument) -> bool:
-        self.looked += len(found.text)
+        self.checked += len(found.text)
         at = microseconds(found.created_at)
         if self._since is not None and at < self._since:
             return False
@@ -163,11 +163,11 @@ class Finder:
 
 _LAST: Final = NUMBERS - 1
 # Maximum number of documents checked for one page; the next page continues.
-LOOKS_MOST: Final = 1_000
+CANDIDATES_MOST: Final = 1_000
 # Characters that the texts of one page may have, and those checked for it may have; one text more
 # is read. A few long messages would otherwise fill the memory of the process.
 FOUND_MOST: Final = 4 << 20
-LOOKED_MOST: Final = 32 << 20
+CHECKED_MOST: Final = 32 << 20
 _CHUNK: Final = 64
 # First and last document number, inclusive.
 Span = tuple[int, int]
@@ -190,9 +190,9 @@ class SearchTables:
         looks = size = 0
         async with aclosing(self._candidates(request, spans, tail)) as places:
             async for position in places:
-                if looks == LOOKS_MOST or len(found) == request.limit:
+                if looks == CANDIDATES_MOST or len(found) == request.limit:
                     break
-                if size >= FOUND_MOST or finder.looked >= LOOKED_MOST:
+                if size >= FOUND_MOST or finder.checked >= CHECKED_MOST:
                     break
                 looks += 1
                 behind = position

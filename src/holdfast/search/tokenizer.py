@@ -62,7 +62,7 @@ def _words_in(text: str) -> list[str]:
     text = _apart(text)
     if text.isascii():
         return [word[:WORD_LONGEST] for word in _ASCII_WORD.findall(text.lower())]
-    return [word for found in _word().findall(text) for word in _normalized(found)]
+    return [word for found in _word().findall(text) for word in _normalize(found)]
 
 
 def _chunks(text: str) -> Iterator[str]:
@@ -78,7 +78,7 @@ def _chunks(text: str) -> Iterator[str]:
 def locate_words(text: str) -> Iterator[Placed]:
     """Yield the words of a text in order, each with its start and end."""
     for found in _word().finditer(_apart(text)):
-        for word in _normalized(found[0]):
+        for word in _normalize(found[0]):
             yield word, found.start(), found.end()
 
 
@@ -87,7 +87,7 @@ def _apart(text: str) -> str:
     return _TIME.sub(r"\1 ", text) if ":" in text else text
 
 
-def _normalized(found: str) -> tuple[str, ...]:
+def _normalize(found: str) -> tuple[str, ...]:
     """Return the normalised words of a match; a ligature or symbol may expand to several."""
     # Longer ones are not kept: they would fill the memory of the process.
     return _kept_folded(found) if len(found) <= WORD_LONGEST else _fold(found)

@@ -7,7 +7,15 @@ from msgspec.structs import replace
 
 from holdfast.domain.agent_processes import ProcessRecord
 from holdfast.domain.ids import SessionKey
-from holdfast.store.database import Database, Row, checksum, encode, locked, require_sound, sound
+from holdfast.store.database import (
+    Database,
+    Row,
+    checksum,
+    encode,
+    require_sound,
+    sound,
+    with_row_lock,
+)
 
 SAVE = """
 -- Insert or replace the agent process of a session.
@@ -48,11 +56,11 @@ class AgentProcessRows:
         await self._db.execute(SAVE, {**columns, "checksum": checksum(body)})
 
     async def get(self, key: SessionKey) -> ProcessRecord | None:
-        rows = await self._db.fetch(locked(self._db, GET), {"session_key": key})
+        rows = await self._db.fetch(with_row_lock(self._db, GET), {"session_key": key})
         return record_of(rows[0][1], rows[0][2]) if rows else None
 
     async def alive(self) -> list[tuple[SessionKey, ProcessRecord]]:
-        return list(sound(await self._db.fetch(ALIVE), _keyed))
+        return list(sound(await self._db.fetch(ALIVE), _record_of_row))
 
 
 def record_of(body: bytes, stored: int) -> ProcessRecord:
@@ -67,5 +75,5 @@ def record_of(body: bytes, stored: int) -> ProcessRecord:
     return replace(process_record, about=former[names.pop()]) if names else process_record
 
 
-def _keyed(row: Row) -> tuple[SessionKey, ProcessRecord]:
+def _record_of_row(row: Row) -> tuple[SessionKey, ProcessRecord]:
     return SessionKey(row[0]), record_of(row[1], row[2])

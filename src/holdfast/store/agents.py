@@ -11,10 +11,10 @@ from holdfast.store.database import (
     Row,
     checksum,
     encode,
-    locked,
     reading_of,
     require_sound,
     sound,
+    with_row_lock,
 )
 
 ADD = """
@@ -115,15 +115,19 @@ class AgentRows:
         await self._db.execute(SAVE, _columns(agent))
 
     async def by_id(self, owner: Owner, agent_id: AgentId) -> Agent | None:
-        rows = await self._db.fetch(locked(self._db, BY_ID), {"id": agent_id, "owner": owner})
+        rows = await self._db.fetch(
+            with_row_lock(self._db, BY_ID), {"id": agent_id, "owner": owner}
+        )
         return _agent(rows[0]) if rows else None
 
     async def by_slug(self, owner: Owner, slug: str) -> Agent | None:
-        rows = await self._db.fetch(locked(self._db, BY_SLUG), {"slug": slug, "owner": owner})
+        rows = await self._db.fetch(
+            with_row_lock(self._db, BY_SLUG), {"slug": slug, "owner": owner}
+        )
         return _agent(rows[0]) if rows else None
 
     async def id_of(self, owner: Owner, name: str) -> AgentId | None:
-        rows = await self._db.fetch(locked(self._db, ID_OF), {"owner": owner, "name": name})
+        rows = await self._db.fetch(with_row_lock(self._db, ID_OF), {"owner": owner, "name": name})
         return AgentId(rows[0][0]) if rows else None
 
     async def page(self, query: AgentQuery) -> list[Agent]:

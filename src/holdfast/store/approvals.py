@@ -101,13 +101,13 @@ class ApprovalRows:
     async def about(
         self, state: SessionState, digest: str, call_id: CallId | None
     ) -> Approval | None:
-        asked = {"session_key": state.key, "digest": digest, "call_id": call_id}
-        rows = await self._db.fetch(ABOUT, asked)
+        parameters = {"session_key": state.key, "digest": digest, "call_id": call_id}
+        rows = await self._db.fetch(ABOUT, parameters)
         return _approval(rows[0]) if rows else None
 
     async def is_remembered(self, state: SessionState, memory: str) -> bool:
-        asked = {"session_key": state.key, "memory": memory}
-        return bool(await self._db.fetch(IS_REMEMBERED, asked))
+        parameters = {"session_key": state.key, "memory": memory}
+        return bool(await self._db.fetch(IS_REMEMBERED, parameters))
 
 
 def _approval(row: Row) -> Approval:

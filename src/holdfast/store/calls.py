@@ -121,16 +121,16 @@ class CallRows:
         return [self._call(row[:-1], row[-1]) for row in rows]
 
     async def retried(self, state: SessionState, idempotency_key: str) -> Call | None:
-        asked = {"session_key": state.key, "idempotency_key": idempotency_key}
-        rows = await self._db.fetch(RETRIED, asked)
+        parameters = {"session_key": state.key, "idempotency_key": idempotency_key}
+        rows = await self._db.fetch(RETRIED, parameters)
         return self._call(rows[0], state.session_id) if rows else None
 
 
-def _stored(at: datetime | None) -> int | None:
+def _to_column(at: datetime | None) -> int | None:
     return None if at is None else microseconds(at)
 
 
-def _shown(at: int | None) -> datetime | None:
+def _from_column(at: int | None) -> datetime | None:
     return None if at is None else instant(at)
 
 
@@ -154,8 +154,8 @@ def _call_of(row: Row, session_id: SessionId, *, checks: bool) -> Call:
         idempotency_key=key,
         settlement=Settlement(settlement) if settlement else None,
         result_sequence=result_sequence,
-        started_at=_shown(started_at),
-        ended_at=_shown(ended_at),
+        started_at=_from_column(started_at),
+        ended_at=_from_column(ended_at),
     )
 
 

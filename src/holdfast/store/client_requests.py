@@ -60,8 +60,8 @@ class ClientRequestRows:
         ]
 
     async def _with_deadline(self, owner: Owner, call: Call) -> Call:
-        asked = {"owner": owner, "session_id": call.session_id, "call_id": call.id}
-        rows = await self._db.fetch(OF_SESSION_ID, asked)
+        parameters = {"owner": owner, "session_id": call.session_id, "call_id": call.id}
+        rows = await self._db.fetch(OF_SESSION_ID, parameters)
         return replace(call, deadline_at=_request_of(rows[0]).deadline_at) if rows else call
 
 

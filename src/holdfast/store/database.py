@@ -119,7 +119,7 @@ def take_within(size: int) -> TakeRows[tuple[list[Row], bool]]:
     return take
 
 
-def locked(database: Database, sql: str, table: str = "", *, skip: bool = False) -> str:
+def with_row_lock(database: Database, sql: str, table: str = "", *, skip: bool = False) -> str:
     """Return a query that locks its rows, of one table if there are several, until the commit.
 
     With `skip` it leaves out rows that another transaction has locked.

@@ -148,21 +148,23 @@ SELECT through, checksum
 """
 
 
-async def outdated(
+async def find_outdated(
     database: Database, before: datetime, after: SessionKey, limit: int
 ) -> Sequence[tuple[SessionKey, int | None]]:
     """Return sessions with expired events in key order, and the last event to delete in each."""
-    asked = {"before": microseconds(before), "after": after, "limit": limit}
-    return [(SessionKey(key), through) for key, through in await database.fetch(OUTDATED, asked)]
+    parameters = {"before": microseconds(before), "after": after, "limit": limit}
+    return [
+        (SessionKey(key), through) for key, through in await database.fetch(OUTDATED, parameters)
+    ]
 
 
 async def forget(database: Database, key: SessionKey, through: int, limit: int) -> int:
     """Delete some of a session's events up to a number; return how many."""
     mark = {"session_key": key, "through": through, "checksum": _watermark_checksum(key, through)}
     await database.execute(MARK, mark)
-    asked = {"first": row_key(key, 0), "last": row_key(key, through), "limit": limit}
-    removed = len(await database.fetch(REMOVE_DELTAS, asked))
-    rest = {**asked, "limit": limit - removed}
+    parameters = {"first": row_key(key, 0), "last": row_key(key, through), "limit": limit}
+    removed = len(await database.fetch(REMOVE_DELTAS, parameters))
+    rest = {**parameters, "limit": limit - removed}
     return removed + len(await database.fetch(REMOVE, rest))
 
 
@@ -173,7 +175,7 @@ async def forgotten_through(database: Database, state: SessionState) -> int:
         return 0
     through, stored = rows[0]
     if _watermark_checksum(state.key, through) != stored:
-        raise corrupt(f"what session {state.session_id} has forgotten")
+        raise corrupt(f"the event retention record of session {state.session_id}")
     return int(through)
 
 
@@ -248,9 +250,9 @@ _IDS: Final = re.compile(f',"message_id":"({UUID})"(?:,"model_id":"({UUID})")?'.
 ID_BYTES: Final = 16
 
 
-def divided(name: str, payload: bytes) -> tuple[bytes | None, bytes]:
+def split_ids(name: str, payload: bytes) -> tuple[bytes | None, bytes]:
     """Split a payload into its leading ids and the rest after the event name and the ids."""
-    start = len(_named(name))
+    start = len(_payload_start(name))
     found = _IDS.match(payload, start)
     if found is None:
         return None, payload[start:]
@@ -258,18 +260,18 @@ def divided(name: str, payload: bytes) -> tuple[bytes | None, bytes]:
     return bytes.fromhex(ids), payload[found.end() :]
 
 
-def joined(name: str, ids: bytes | None, rest: bytes) -> bytes:
-    """Rebuild the payload that `divided` has split."""
+def join_ids(name: str, ids: bytes | None, rest: bytes) -> bytes:
+    """Rebuild the payload that `split_ids` has split."""
     if not ids:
-        return _named(name) + rest
+        return _payload_start(name) + rest
     fields = f',"message_id":"{format_id(ids[:ID_BYTES])}"'
     if len(ids) > ID_BYTES:
         fields += f',"model_id":"{format_id(ids[ID_BYTES:])}"'
-    return _named(name) + fields.encode() + rest
+    return _payload_start(name) + fields.encode() + rest
 
 
 @lru_cache(maxsize=256)
-def _named(name: str) -> bytes:
+def _payload_start(name: str) -> bytes:
     return b'{"type":"%b"' % name.encode()
 
 
@@ -281,16 +283,16 @@ class EventRows:
         self._whole = partial(_whole, checks=database.checks_rows)
 
     async def after(self, state: SessionState, sequence: int, *, limit: int) -> list[Frame]:
-        asked = _range(state, sequence + 1) | {"limit": limit}
+        parameters = _range(state, sequence + 1) | {"limit": limit}
         found, is_all = await self._db.fetch_within(
-            AFTER, AFTER_SIZES, asked, PAGE_BYTES, take_within(PAGE_BYTES)
+            AFTER, AFTER_SIZES, parameters, PAGE_BYTES, take_within(PAGE_BYTES)
         )
         stored = [self._whole(row) for row in found]
         appended = await self._newest(state, sequence, limit, len(stored)) if is_all else None
         if appended is None:
-            appended = await self._appended(state, sequence, limit, stored)
+            appended = await self._messages_as_events(state, sequence, limit, stored)
         # Both lists are sorted, and no event number is in both.
-        rows = _merged(stored, appended, state, after=sequence)[:limit]
+        rows = _merge(stored, appended, state, after=sequence)[:limit]
         if not is_all:
             # Events after the last row read may be preceded by rows that were left out.
             rows = [row for row in rows if row[0] <= stored[-1][0]]
@@ -333,7 +335,9 @@ class EventRows:
         rows = [self._whole(row) for row in await self._db.fetch(AT, place)]
         if not rows:
             rows = [
-                row for row in await self._appended(state, sequence - 1, 1) if row[0] == sequence
+                row
+                for row in await self._messages_as_events(state, sequence - 1, 1)
+                if row[0] == sequence
             ]
         return _frame(rows[0], state) if rows else None
 
@@ -366,7 +370,7 @@ class EventRows:
     async def outdated(
         self, before: datetime, *, after: SessionKey, limit: int
     ) -> Sequence[tuple[SessionKey, int | None]]:
-        return await outdated(self._db, before, after, limit)
+        return await find_outdated(self._db, before, after, limit)
 
     async def forget(self, key: SessionKey, through: int, *, limit: int) -> int:
         return await forget(self._db, key, through, limit)
@@ -391,7 +395,7 @@ class EventRows:
         # If the first event is too old, the count included pruned events; fall back to the search.
         return rows if not rows or rows[0][0] > after else None
 
-    async def _appended(
+    async def _messages_as_events(
         self, state: SessionState, after: int, limit: int, stored: Sequence[Row] = ()
     ) -> list[Row]:
         """Return messages as event rows; `stored` holds the other events after the same number."""
@@ -434,13 +438,11 @@ def _whole(row: Row, *, checks: bool) -> Row:
     key, turn, at, name, ids, rest, stored = row
     has_ids = ids is None or isinstance(ids, bytes)
     is_whole = has_ids and isinstance(name, str) and isinstance(rest, bytes)
-    payload = joined(name, ids, rest) if is_whole else None
+    payload = join_ids(name, ids, rest) if is_whole else None
     return key & LAST_NUMBER, turn, at, name, payload, stored if checks else _PROVEN
 
 
-def _merged(
-    stored: list[Row], appended: list[Row], state: SessionState, *, after: int
-) -> list[Row]:
+def _merge(stored: list[Row], appended: list[Row], state: SessionState, *, after: int) -> list[Row]:
     """Merge both kinds of events in order; raise for a duplicate or out-of-order number."""
     try:
         rows = sorted(stored + appended, key=itemgetter(0))

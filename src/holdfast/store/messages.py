@@ -134,11 +134,11 @@ class MessageRows:
     async def by_id(self, state: SessionState, message_id: MessageId) -> Message | None:
         if not is_uuid(message_id):
             return None
-        asked = {"session_key": state.key, "id": pack_id(message_id)}
+        parameters = {"session_key": state.key, "id": pack_id(message_id)}
         try:
-            rows = await self._db.fetch(BY_ID, asked)
+            rows = await self._db.fetch(BY_ID, parameters)
         except DAMAGE:
-            return await self._found_by_id(state, asked)
+            return await self._found_by_id(state, parameters)
         if not rows:
             return None
         *columns, previous = rows[0]
@@ -155,27 +155,27 @@ class MessageRows:
         size: int | None = None,
         previous: bytes | None = None,
     ) -> list[Message]:
-        wanted = _wanted(segment, limit, newest=newest)
+        wanted = _range_to_read(segment, limit, newest=newest)
         if not wanted:
             return []
-        asked = {
+        parameters = {
             "first": row_key(segment.key, segment.first),
             "last": row_key(segment.key, segment.last),
             "limit": limit,
         }
         try:
             if size is None:
-                rows = await self._db.fetch(NEWEST if newest else OLDEST, asked)
+                rows = await self._db.fetch(NEWEST if newest else OLDEST, parameters)
             elif newest:
                 take = take_within(size)
-                rows, _ = await self._db.fetch_within(NEWEST, NEWEST_SIZES, asked, size, take)
+                rows, _ = await self._db.fetch_within(NEWEST, NEWEST_SIZES, parameters, size, take)
                 wanted = wanted[-max(1, len(rows)) :]
             else:
                 before = previous or await self._hash_before(segment.key, wanted.start)
                 return await self._db.fetch_within(
                     OLDEST,
                     OLDEST_SIZES,
-                    asked,
+                    parameters,
                     size,
                     lambda rows: _read(rows, segment.session_id, before, wanted, size),
                 )
@@ -208,20 +208,20 @@ class MessageRows:
         ]
 
     async def deeds(self, state: SessionState) -> list[Message]:
-        asked = {
+        parameters = {
             "session_key": state.key,
             "first": row_key(state.key, state.inherited + 1),
             "last": row_key(state.key, state.messages),
         }
         found = []
-        for *columns, hash_ in await self._db.fetch(DEEDS, asked):
+        for *columns, hash_ in await self._db.fetch(DEEDS, parameters):
             previous = hash_ or await self._hash_before(state.key, columns[0])
             found += _read([tuple(columns)], state.session_id, previous, _only(columns[0]))
         return found
 
-    async def _found_by_id(self, state: SessionState, asked: Parameters) -> Message | None:
+    async def _found_by_id(self, state: SessionState, parameters: Parameters) -> Message | None:
         """Return a message when a damaged page prevents the normal lookup."""
-        numbers = await self._db.fetch(NUMBER_OF, asked)
+        numbers = await self._db.fetch(NUMBER_OF, parameters)
         if not numbers:
             return None
         (number,) = numbers[0]
@@ -241,7 +241,7 @@ def _only(number: int) -> range:
     return range(number, number + 1)
 
 
-def _wanted(segment: Segment, limit: int, *, newest: bool) -> range:
+def _range_to_read(segment: Segment, limit: int, *, newest: bool) -> range:
     """Return the message numbers that a query over the segment must return."""
     there = max(segment.last - segment.first + 1, 0)
     wanted = there if limit < 0 else min(limit, there)

@@ -173,7 +173,7 @@ def opening_of(session: Session) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1_024)
-def _opened(body: bytes) -> Opening:
+def _decode_settings(body: bytes) -> Opening:
     # Cached by content: the same data is decoded several times per turn.
     return _decoder.decode(body)
 
@@ -184,11 +184,13 @@ def session_of(row: Row, *, checks: bool) -> tuple[Session, SessionState]:
     repo_id, forked_id, created_at, body, stored, program, sum_of_it, *family = row[STATE_COLUMNS:]
     require_sound(stored, created_at, body, what=f"session {state.session_id}")
     try:
-        opening = _opened(body)
+        opening = _decode_settings(body)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise corrupt(f"session {state.session_id}") from error
     parent = ForkPoint(session_id=forked_id, sequence=state.inherited) if forked_id else None
-    session = _joined(state, opening, RepoId(repo_id) if repo_id else None, parent, created_at)
+    session = _build_session(
+        state, opening, RepoId(repo_id) if repo_id else None, parent, created_at
+    )
     # Ignore a damaged process record: the session stays readable, and `doctor` reports it.
     is_sound = program is not None and checksum(program) == sum_of_it
     process_record = record_of(program, sum_of_it) if is_sound else None
@@ -207,7 +209,7 @@ def _with_family(session: Session, link: bytes | None, stored: int, children: in
     return replace(session, parent=_links.decode(link), children=children)
 
 
-def _joined(
+def _build_session(
     state: SessionState,
     opening: Opening,
     repo_id: RepoId | None,

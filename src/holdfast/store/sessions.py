@@ -17,7 +17,7 @@ from holdfast.domain.time import instant, microseconds
 from holdfast.ports.store import Segment
 from holdfast.search.documents import NOTE
 from holdfast.search.index import note_removal
-from holdfast.store.database import Database, Row, locked, row_key, sound
+from holdfast.store.database import Database, Row, row_key, sound, with_row_lock
 from holdfast.store.session_rows import (
     STATE_COLUMNS,
     columns_of,
@@ -378,11 +378,13 @@ class SessionRows:
         # Return early, because not every invalid id can be bound as a parameter.
         if not is_uuid(session_id):
             return None
-        rows = await self._db.fetch(locked(self._db, STATE), {"owner": owner, "id": session_id})
+        rows = await self._db.fetch(
+            with_row_lock(self._db, STATE), {"owner": owner, "id": session_id}
+        )
         return self._state(rows[0]) if rows else None
 
     async def state_by_key(self, key: SessionKey) -> SessionState | None:
-        rows = await self._db.fetch(locked(self._db, STATE_BY_KEY), {"key": key})
+        rows = await self._db.fetch(with_row_lock(self._db, STATE_BY_KEY), {"key": key})
         return self._state(rows[0]) if rows else None
 
     async def get(self, owner: Owner, session_id: SessionId) -> tuple[Session, SessionState] | None:
@@ -441,8 +443,8 @@ class SessionRows:
             return ()
         if not self._trusts_indexes:
             await self._require_index(owner)
-        asked = {"owner": owner, "text": text, "limit": limit}
-        return tuple(row[0] for row in await self._db.fetch(BEGINNING, asked))
+        parameters = {"owner": owner, "text": text, "limit": limit}
+        return tuple(row[0] for row in await self._db.fetch(BEGINNING, parameters))
 
     async def count(self, query: SessionQuery) -> int:
         sql, parameters = count_sql(query)

@@ -12,10 +12,10 @@ from holdfast.store.database import (
     Row,
     checksum,
     encode,
-    locked,
     reading_of,
     require_sound,
     sound,
+    with_row_lock,
 )
 
 ADD = """
@@ -116,17 +116,19 @@ class TokenRows:
         await self._db.execute(SAVE, _changing(token))
 
     async def by_digest(self, digest: bytes) -> Token | None:
-        rows = await self._db.fetch(locked(self._db, BY_DIGEST), {"digest": digest})
+        rows = await self._db.fetch(with_row_lock(self._db, BY_DIGEST), {"digest": digest})
         return _token(rows[0]) if rows else None
 
     async def by_id(self, owner: Owner, token_id: TokenId) -> Token | None:
         if not is_uuid(token_id):
             return None
-        rows = await self._db.fetch(locked(self._db, BY_ID), {"id": token_id, "owner": owner})
+        rows = await self._db.fetch(
+            with_row_lock(self._db, BY_ID), {"id": token_id, "owner": owner}
+        )
         return _token(rows[0]) if rows else None
 
     async def local(self) -> list[Token]:
-        return [_token(row) for row in await self._db.fetch(locked(self._db, LOCAL))]
+        return [_token(row) for row in await self._db.fetch(with_row_lock(self._db, LOCAL))]
 
     async def of_owner(self, owner: Owner) -> list[Token]:
         return list(sound(await self._db.fetch(OF_OWNER, {"owner": owner}), _token))

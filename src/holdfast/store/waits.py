@@ -52,15 +52,15 @@ class WaitRows:
 
     async def of(self, key: SessionKey) -> Wait | None:
         rows = await self._db.fetch(OF, {"session_key": key})
-        return _keyed(rows[0])[1] if rows else None
+        return _wait_of(rows[0])[1] if rows else None
 
     async def paused(self, reasons: Collection[WaitReason]) -> list[tuple[SessionKey, Wait]]:
         found: list[tuple[SessionKey, Wait]] = []
         for reason in reasons:
-            found += sound(await self._db.fetch(PAUSED, {"reason": reason.value}), _keyed)
+            found += sound(await self._db.fetch(PAUSED, {"reason": reason.value}), _wait_of)
         return found
 
 
-def _keyed(row: Row) -> tuple[SessionKey, Wait]:
+def _wait_of(row: Row) -> tuple[SessionKey, Wait]:
     require_sound(row[2], row[1], what="a wait")
     return SessionKey(row[0]), _decoder.decode(row[1])

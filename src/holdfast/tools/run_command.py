@@ -91,7 +91,7 @@ def word_matches(pattern: str, word: str) -> bool:
 
 Word = Annotated[str, Meta(max_length=(128 << 10) - 1)]
 _SHOWN_LONGEST: Final = 300
-_LOOKED_AT: Final = 4_096
+_INSPECTED_MOST: Final = 4_096
 _UNPROTECTED: Final = (
     "protected paths (.env, .git, …) are in its reach: this system has no mount namespaces"
 )
@@ -211,7 +211,7 @@ class _Commands:
 
 def format_call(call: tuple[str, ...]) -> str:
     """Return the words of a call on one line, quoted, with invisible characters escaped."""
-    return " ".join(_quoted(visible(word)) for word in call)
+    return " ".join(_quote(visible(word)) for word in call)
 
 
 def start_failure(refused: ChildNotStarted, command: str) -> ToolFailure:
@@ -257,7 +257,7 @@ def _notices(finished: CommandResult, folder: str) -> Iterator[str]:
             f"{name} is protected from commands: the file this command created there was "
             f"renamed, in the same folder, to a name that ends in {ASIDE}."
         )
-    said = finished.stdout[-_LOOKED_AT:] + finished.stderr[-_LOOKED_AT:]
+    said = finished.stdout[-_INSPECTED_MOST:] + finished.stderr[-_INSPECTED_MOST:]
     if finished.exit_code and any(each in said for each in _COVERED):
         yield (
             "Some paths are read-only for commands: .git for all commands but git, and "
@@ -317,7 +317,7 @@ def _on_one_line(path: str) -> str:
     return visible(text).replace("\n", "\\n")
 
 
-def _quoted(word: str) -> str:
+def _quote(word: str) -> str:
     escaped = word.replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 

@@ -407,12 +407,12 @@ async def _require_quiet(tx: Tx, owner: Owner, zone: str) -> None:
 
 
 # Poll interval in seconds of a follower; a poll reads one row.
-LOOK: Final = 0.2
+POLL_SECONDS: Final = 0.2
 Read = Callable[[LineQuery], Awaitable[Lines]]
 
 
 async def follow_output(
-    read: Read, start: int | None, *, pause: float = LOOK
+    read: Read, start: int | None, *, pause: float = POLL_SECONDS
 ) -> AsyncGenerator[Lines, None]:
     """Yield lines from a number on, by default from the end, then new lines.
 

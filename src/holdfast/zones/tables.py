@@ -7,7 +7,15 @@ from typing import Final
 from msgspec.structs import replace
 
 from holdfast.domain.ids import AgentId, Owner, SessionKey
-from holdfast.store.database import Database, Row, checksum, corrupt, encode, locked, require_sound
+from holdfast.store.database import (
+    Database,
+    Row,
+    checksum,
+    corrupt,
+    encode,
+    require_sound,
+    with_row_lock,
+)
 from holdfast.store.session_rows import columns_of
 from holdfast.store.sessions import SessionRows
 from holdfast.zones.lines import LineCount, count_lines
@@ -287,12 +295,14 @@ class ZoneTables:
 
     async def file(self, owner: Owner, zone: str, name: str) -> ZoneFile | None:
         rows = await self._db.fetch(
-            locked(self._db, ONE), {"owner": owner, "zone": zone, "name": name}
+            with_row_lock(self._db, ONE), {"owner": owner, "zone": zone, "name": name}
         )
         return file_of(rows[0]) if rows else None
 
     async def files(self, owner: Owner, zone: str) -> tuple[ZoneFile, ...]:
-        rows = await self._db.fetch(locked(self._db, OF_ZONE), {"owner": owner, "zone": zone})
+        rows = await self._db.fetch(
+            with_row_lock(self._db, OF_ZONE), {"owner": owner, "zone": zone}
+        )
         return tuple(map(file_of, rows))
 
     async def names(self, owner: Owner, prefix: str) -> list[str]:
@@ -417,7 +427,7 @@ class ZoneTables:
         return bool(await self._db.fetch(IS_TAKEN, {"owner": owner, "zone": zone}))
 
     async def bound_session(self, owner: Owner, zone: str) -> SessionKey | None:
-        rows = await self._db.fetch(locked(self._db, SEATED), {"owner": owner, "zone": zone})
+        rows = await self._db.fetch(with_row_lock(self._db, SEATED), {"owner": owner, "zone": zone})
         return SessionKey(rows[0][0]) if rows else None
 
     async def zone_of_session(self, key: SessionKey) -> tuple[Owner, str] | None:

@@ -245,7 +245,7 @@ def _silence_notice(seconds: float) -> MessageDraft:
     return notice_draft(NoticeCode.AGENT_SILENT, text)
 
 
-class ProgramRuntime:
+class AcpAgentRuntime:
     """A `Runtime` for external agent programs."""
 
     writes_first = False

@@ -36,7 +36,7 @@ from holdfast.acp.server.client_session import ClientSession, PendingPrompt, Spa
 from holdfast.acp.server.content import StoreMedia, read_parts
 from holdfast.acp.server.errors import invalid_params, request_error, rpc_error
 from holdfast.acp.server.notifications import SessionNotifier, replay_cursor
-from holdfast.acp.server.workspace import SessionFolders
+from holdfast.acp.server.session_folders import SessionFolders
 from holdfast.api import Holdfast
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.errors import Code, HoldfastError, Invalid, NotFound

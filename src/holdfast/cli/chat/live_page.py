@@ -369,7 +369,7 @@ class LivePage:
         """Write a remark in a dim style."""
         self._end_block()
         if is_loud or not self._printer.settings.quiet:
-            self._write(self._styled(clean(text), "" if is_loud else _DIM))
+            self._write(self._style(clean(text), "" if is_loud else _DIM))
 
     def busy(self, what: str) -> None:
         """Show a spinner with what is being waited for, unless `--quiet` is set."""
@@ -389,14 +389,14 @@ class LivePage:
         self._end_block()
         self._calls.pop(call_id, None)
         if not self._printer.settings.quiet:
-            mark = self._styled("✓", _GREEN) if is_well else self._styled("✗", _RED)
-            self._write(f"{mark} {self._styled(clean(line), _DIM)}")
+            mark = self._style("✓", _GREEN) if is_well else self._style("✗", _RED)
+            self._write(f"{mark} {self._style(clean(line), _DIM)}")
 
     def show_change(self, lines: list[str]) -> None:
         """Write the diff of a call in colours."""
         self._end_block()
         if not self._printer.settings.quiet:
-            rendered = (self._styled(clean(line), MARKS.get(line[:1], _DIM)) for line in lines)
+            rendered = (self._style(clean(line), MARKS.get(line[:1], _DIM)) for line in lines)
             self._write("\n".join(f"  {line}" for line in rendered))
 
     def show_queued(self, message: Message) -> None:
@@ -422,7 +422,7 @@ class LivePage:
                 self._end_block()
             else:
                 for line in lines_of(message):
-                    self._write(self._styled(clean(line), _DIM))
+                    self._write(self._style(clean(line), _DIM))
 
     def finish_output(self) -> None:
         """Write the rest of the answer, and stop the spinner."""
@@ -450,7 +450,7 @@ class LivePage:
         if len(more) >= _USER_LINES_MOST:
             shown.append(f"  … {len(more) - _USER_LINES_MOST + 1} more lines")
         blank = "\n" if self._has_written else ""
-        self._write(blank + "\n".join(self._styled(line, _BOLD) for line in shown) + "\n")
+        self._write(blank + "\n".join(self._style(line, _BOLD) for line in shown) + "\n")
 
     def _end_block(self) -> None:
         self._end_reasoning()
@@ -543,7 +543,7 @@ class LivePage:
     def _row(self, text: str, columns: int) -> str:
         return wrap_text(text, columns, "dim" if self.is_colored else "")[0]
 
-    def _styled(self, text: str, style: str) -> str:
+    def _style(self, text: str, style: str) -> str:
         """Return lines, each in a style; unchanged without colours."""
         if not style or not self.is_colored:
             return text

@@ -13,7 +13,7 @@ from holdfast import __version__
 from holdfast.acp.rpc.connection import AcpConnection, ConnectionLimits
 from holdfast.acp.rpc.stdio import standard_streams
 from holdfast.acp.server.agent import AcpServeOptions, ClientInput, serve
-from holdfast.acp.server.workspace import SessionFolders
+from holdfast.acp.server.session_folders import SessionFolders
 from holdfast.api import Holdfast
 from holdfast.cli.command import command
 from holdfast.cli.connect import connect_server, open_local

@@ -8,7 +8,7 @@ from holdfast.domain.queries import AgentQuery
 from holdfast.domain.tokens import Scope
 from holdfast.domain.tools import require_tools
 from holdfast.http.responses import Response, require_etag_match
-from holdfast.http.routing import NoQuery, RouteRequest, Routes, cached
+from holdfast.http.routing import NoQuery, RouteRequest, Routes, cacheable
 from holdfast.http.v1.idempotency import chosen_id, created_response, creates
 from holdfast.wire.agents import (
     AcpRuntimeForm,
@@ -76,7 +76,7 @@ async def list_agents(request: RouteRequest[AgentsQuery, None]) -> Response:
     return Response(content=AgentList(tuple(map(agent_form, page.items)), page.next_cursor))
 
 
-@routes.get("/v1/agents/{agent_id}", "agents.read", **cached(AgentForm))
+@routes.get("/v1/agents/{agent_id}", "agents.read", **cacheable(AgentForm))
 async def read_agent(request: RouteRequest[NoQuery, None]) -> Response:
     """Return an agent by id or slug."""
     agent = await request.holdfast.agents.get(request.owner, request.path["agent_id"])

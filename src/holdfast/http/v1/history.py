@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.domain.errors import Code, Invalid
 from holdfast.http.responses import Response
-from holdfast.http.routing import NoQuery, RouteRequest, Routes, cached
+from holdfast.http.routing import NoQuery, RouteRequest, Routes, cacheable
 from holdfast.http.v1.idempotency import IDEMPOTENCY_KEY
 from holdfast.observations.as_of import parse_window
 from holdfast.observations.claims import BYTES_MOST
@@ -173,7 +173,7 @@ async def query(request: RouteRequest[HistoryPageQuery, None]) -> Response:
 @routes.get(
     SESSION,
     "history.show",
-    **cached(HistoryForm),
+    **cacheable(HistoryForm),
     is_large=True,
     errors=(Code.SCHEMA_VALIDATION_FAILED,),
 )
@@ -248,7 +248,7 @@ async def correct(request: RouteRequest[NoQuery, Payload]) -> Response:
 @routes.get(
     f"{SESSION}/checkpoints/{{checkpoint}}",
     "history.checkpoint",
-    **cached(CheckpointState),
+    **cacheable(CheckpointState),
     is_large=True,
     errors=(Code.CHECKPOINT_NOT_FOUND, Code.SCHEMA_VALIDATION_FAILED),
 )

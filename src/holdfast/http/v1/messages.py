@@ -15,7 +15,7 @@ from holdfast.http.routing import (
     NoQuery,
     RouteRequest,
     Routes,
-    cached,
+    cacheable,
     requested_session,
 )
 from holdfast.http.v1.idempotency import chosen_id, created_response, creates
@@ -173,7 +173,7 @@ async def list_messages(request: RouteRequest[MessagesQuery, None]) -> Response 
 
 
 @routes.get(
-    "{session}/messages/{message_id}", "messages.read", **cached(MessageForm), is_large=True
+    "{session}/messages/{message_id}", "messages.read", **cacheable(MessageForm), is_large=True
 )
 async def read_message(request: RouteRequest[MessagePartsQuery, None]) -> Response:
     """Return a message."""

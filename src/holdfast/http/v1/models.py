@@ -8,7 +8,7 @@ from holdfast.domain.tokens import Scope
 from holdfast.domain.tools import CATALOGUE
 from holdfast.http.auth import can_see_model
 from holdfast.http.responses import Response
-from holdfast.http.routing import NoQuery, RouteRequest, Routes, cached
+from holdfast.http.routing import NoQuery, RouteRequest, Routes, cacheable
 from holdfast.http.v1.idempotency import created_response, creates
 from holdfast.services.models import model_not_found
 from holdfast.wire.models import (
@@ -32,7 +32,7 @@ async def list_models(request: RouteRequest[NoQuery, None]) -> Response:
     return Response(content=ModelList(tuple(map(model_form, shown))))
 
 
-@routes.get("/v1/models/{model_id}", "models.read", **cached(ModelForm))
+@routes.get("/v1/models/{model_id}", "models.read", **cacheable(ModelForm))
 async def read_model(request: RouteRequest[NoQuery, None]) -> Response:
     """Return a model by id or by `provider:name`."""
     model = await request.holdfast.models.get(request.path["model_id"])

@@ -18,7 +18,7 @@ from holdfast.http.routing import (
     NoQuery,
     RouteRequest,
     Routes,
-    cached,
+    cacheable,
     requested_session,
 )
 from holdfast.http.v1.idempotency import chosen_id, created_response, creates
@@ -163,7 +163,7 @@ async def _find_by_prefix(request: RouteRequest[SessionsQuery, None], text: str)
     return Response(content=SessionList(tuple(map(session_form, found)), None))
 
 
-@routes.get("{session}", "sessions.read", **cached(SessionForm))
+@routes.get("{session}", "sessions.read", **cacheable(SessionForm))
 async def read_session(request: RouteRequest[NoQuery, None]) -> Response:
     """Return a session; its messages have a separate path."""
     return await session_response(request, await requested_session(request))

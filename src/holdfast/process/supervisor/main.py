@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 GRACE_ALONE = 1.0
 
 # Interval at which SIGKILL is repeated, and at which exits are polled without signalfd.
-_LOOK_MS = 20
+_POLL_MS = 20
 _LONGEST_MS = 60_000
 _REPORTED_MOST = 100
 _DUMPABLE = 4
@@ -183,7 +183,7 @@ class _ProcessWatcher:
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
         events = exit_events()
-        self._longest = _LOOK_MS if events is None else _LONGEST_MS
+        self._longest = _POLL_MS if events is None else _LONGEST_MS
         if events is not None:
             self._poll.register(events, select.POLLIN)
 
@@ -198,7 +198,7 @@ class _ProcessWatcher:
         left = (self.until - time.monotonic()) * 1000
         if left <= 0:
             signal(KILL)
-            left = _LOOK_MS
+            left = _POLL_MS
         for descriptor, _ in self._poll.poll(min(left, self._longest)):
             found = os.read(descriptor, 4096)
             if descriptor == self._control:

@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 
 from holdfast.store.database import NOTHING, Parameters, Row, TakeRows
 from holdfast.store.postgres.connection import PostgresConnection
-from holdfast.store.sqlite.checks import ROWS, Look, check_rows, missing_events
+from holdfast.store.sqlite.checks import ROWS, Check, check_rows, missing_events
 from holdfast.store.sqlite.connection import Connection
 
 T = TypeVar("T")
@@ -41,14 +41,14 @@ class _Waiting:
 
 async def faults(connection: PostgresConnection) -> list[str]:
     """Return all faults of the rows, one sentence each."""
-    return await _found(connection, ROWS)
+    return await _run_checks(connection, ROWS)
 
 
-async def lacking(connection: PostgresConnection) -> list[str]:
+async def find_missing_events(connection: PostgresConnection) -> list[str]:
     """Return unexplained gaps in the event logs, one sentence each."""
-    return await _found(connection, (missing_events,))
+    return await _run_checks(connection, (missing_events,))
 
 
-async def _found(connection: PostgresConnection, looks: Sequence[Look]) -> list[str]:
+async def _run_checks(connection: PostgresConnection, checks: Sequence[Check]) -> list[str]:
     waiting = cast("Connection", _Waiting(connection, asyncio.get_running_loop()))
-    return await asyncio.to_thread(check_rows, waiting, looks)
+    return await asyncio.to_thread(check_rows, waiting, checks)

@@ -168,7 +168,7 @@ def group_statement(
         else:
             values.extend(map(_array, columns.values(), zip(*rows, strict=True)))
     shape = tuple([len(rows) if len(rows) <= _FEW else None for rows in tables])
-    return _filled(shape, len(note), skip), values
+    return _statement_for(shape, len(note), skip), values
 
 
 def _array(kind: str, values: tuple[Any, ...]) -> Any:
@@ -184,7 +184,7 @@ def _array(kind: str, values: tuple[Any, ...]) -> Any:
 
 
 @lru_cache(maxsize=512)
-def _filled(shape: tuple[int | None, ...], bound: int, skip: bool) -> str:
+def _statement_for(shape: tuple[int | None, ...], bound: int, skip: bool) -> str:
     """Return the statement for a number of rows per table, None for many.
 
     Its values follow `bound` other parameters; without any it runs inside a transaction.

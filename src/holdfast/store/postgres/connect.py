@@ -14,10 +14,10 @@ from holdfast.store.postgres.errors import GONE, REFUSED, meaning
 
 OLDEST: Final = 150_000
 # Seconds to retry while a server restarts.
-PATIENCE: Final = 10.0
-_BREATH: Final = 0.05
+RECONNECT_TIMEOUT: Final = 10.0
+_RETRY_SECONDS: Final = 0.05
 
-STANDING = """
+SERVER_SETTINGS = """
 -- Server settings that durable commits require.
 SELECT CAST(current_setting('server_version_num') AS INTEGER), current_setting('server_encoding'),
        current_setting('fsync'), current_setting('full_page_writes'),
@@ -27,7 +27,7 @@ SELECT CAST(current_setting('server_version_num') AS INTEGER), current_setting('
 
 
 class Link:
-    """Opens connections to one database; retries for up to `PATIENCE` seconds."""
+    """Opens connections to one database; retries for up to `RECONNECT_TIMEOUT` seconds."""
 
     def __init__(self, url: str) -> None:
         if url_fault(url) is not None:
@@ -53,9 +53,9 @@ class Link:
             raise
         return PostgresConnection(raw, may_write=may_write)
 
-    async def patient(self, *, may_write: bool = False) -> PostgresConnection:
+    async def open_with_retries(self, *, may_write: bool = False) -> PostgresConnection:
         """Connect, with retries while the server is unreachable; raises after the timeout."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + RECONNECT_TIMEOUT
         while True:
             try:
                 return await self.open(may_write=may_write)
@@ -64,7 +64,7 @@ class Link:
             except GONE as error:
                 if time.monotonic() > deadline:
                     raise meaning(error) from error
-            await asyncio.sleep(_BREATH)
+            await asyncio.sleep(_RETRY_SECONDS)
 
 
 def _refusal(error: Exception, url: str) -> HoldfastError | None:
@@ -89,7 +89,7 @@ def _unreadable(why: str = FAULT) -> Invalid:
 
 async def require_safe(raw: asyncpg.Connection) -> None:
     """Raise if the server settings do not guarantee durable commits."""
-    version, encoding, *switches, is_replica, is_read_only = await raw.fetchrow(STANDING)
+    version, encoding, *switches, is_replica, is_read_only = await raw.fetchrow(SERVER_SETTINGS)
     if version < OLDEST:
         raise _unsafe(
             f"Postgres {OLDEST // 10_000} or newer is needed; this is {version // 10_000}"

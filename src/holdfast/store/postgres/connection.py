@@ -56,7 +56,9 @@ class PostgresConnection:
     async def fetch(self, sql: str, parameters: Parameters = NOTHING) -> list[Row]:
         statement = statement_of(sql)
         self.has_written = self.has_written or statement.is_write
-        rows = await self._asked(self.raw.fetch, statement.sql, statement.values(parameters))
+        rows = await self._translate_loss(
+            self.raw.fetch, statement.sql, statement.values(parameters)
+        )
         return list(map(tuple, rows))
 
     async def fetch_within(
@@ -72,13 +74,13 @@ class PostgresConnection:
     async def execute(self, sql: str, parameters: Parameters = NOTHING) -> None:
         self.has_written = True
         statement = statement_of(sql)
-        await self._asked(self.raw.execute, statement.sql, statement.values(parameters))
+        await self._translate_loss(self.raw.execute, statement.sql, statement.values(parameters))
 
     async def execute_many(self, sql: str, rows: Iterable[Parameters]) -> None:
         self.has_written = True
         statement = statement_of(sql)
         values = [statement.values(parameters) for parameters in rows]
-        await self._asked(self.raw.executemany, statement.sql, [values])
+        await self._translate_loss(self.raw.executemany, statement.sql, [values])
 
     async def append(self, commit: SessionCommit) -> None:
         self.has_written = True
@@ -96,21 +98,21 @@ class PostgresConnection:
 
     async def lock(self, name: str) -> None:
         if self.for_update:
-            await self._asked(self.raw.execute, LOCK, [name])
+            await self._translate_loss(self.raw.execute, LOCK, [name])
 
     async def command(self, sql: str) -> None:
         """Run a command without parameters, such as BEGIN."""
-        await self._asked(self.raw.execute, sql)
+        await self._translate_loss(self.raw.execute, sql)
 
     async def row(self, sql: str, *values: Any) -> Any:
         """Return the only row of a query with numbered parameters."""
-        return await self._asked(self.raw.fetchrow, sql, values)
+        return await self._translate_loss(self.raw.fetchrow, sql, values)
 
     async def value(self, sql: str, *values: Any) -> Any:
         """Return the last column of the only row of a query with numbered parameters."""
         return (await self.row(sql, *values))[-1]
 
-    async def _asked(
+    async def _translate_loss(
         self, ask: Callable[..., Awaitable[Any]], sql: str, values: Sequence[Any] = ()
     ) -> Any:
         try:

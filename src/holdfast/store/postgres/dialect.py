@@ -162,11 +162,11 @@ def statement_of(text: str) -> Statement:
     sql = _BYTES.sub(r"CAST('\\x\1' AS BYTEA)", sql)
     places: dict[str, int] = {}
 
-    def numbered(found: re.Match[str]) -> str:
+    def number(found: re.Match[str]) -> str:
         name = found["name"]
         if name is None:
             return found[0]
         return f"${places.setdefault(name, len(places) + 1)}"
 
-    numbers = _TOKENS.sub(numbered, sql)
+    numbers = _TOKENS.sub(number, sql)
     return Statement(numbers, tuple(places), verb not in {"SELECT", "WITH"})

@@ -50,7 +50,7 @@ class LostError(Exception):
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Translate Postgres errors into Holdfast errors."""
     try:
         yield
@@ -83,7 +83,7 @@ def meaning(error: BaseException) -> HoldfastError:
     return busy() if isinstance(error, LOST_RACE) else refused
 
 
-def described(error: asyncpg.PostgresError | asyncpg.InterfaceError) -> str:
+def describe(error: asyncpg.PostgresError | asyncpg.InterfaceError) -> str:
     """Return class and code of an error for the log; its message may contain user data."""
     code = getattr(error, "sqlstate", None)
     rule = getattr(error, "constraint_name", None)
@@ -116,7 +116,7 @@ def _full() -> Unavailable:
     )
 
 
-def unknown() -> Unavailable:
+def unknown_outcome() -> Unavailable:
     """Return the error for a commit with unknown status."""
     return Unavailable(
         Code.STORE_UNREACHABLE,

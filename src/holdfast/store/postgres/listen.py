@@ -27,7 +27,7 @@ INTERVAL: Final = 1.0
 _KEYS_MOST: Final = 300
 _ANY: Final = "*"
 
-LOOK = """
+CURRENT_TRANSACTION = """
 -- A number that every writing transaction increases.
 SELECT CAST(pg_snapshot_xmax(pg_current_snapshot()) AS TEXT)
 """
@@ -46,7 +46,7 @@ class ChangeListener:
         # Called on each new connection and once a minute.
         self.learn: Callable[[PostgresConnection], Awaitable[None]] = _nothing
 
-    def word(self, keys: set[int]) -> tuple[str, str | None]:
+    def notification(self, keys: set[int]) -> tuple[str, str | None]:
         """Return the channel and the payload for sessions with new events; None for no sessions."""
         if not keys:
             return CHANNEL, None
@@ -58,8 +58,8 @@ class ChangeListener:
         while True:
             connection = None
             try:
-                connection = await self._link.patient()
-                await self._hear(connection)
+                connection = await self._link.open_with_retries()
+                await self._receive(connection)
             except (*GONE, asyncpg.PostgresError, LostError, HoldfastError) as error:
                 why = error.__cause__ or error
                 log.warning("notifications are not received at the moment: %r", why)
@@ -68,19 +68,19 @@ class ChangeListener:
                     connection.raw.terminate()
             await asyncio.sleep(INTERVAL)
 
-    async def _hear(self, connection: PostgresConnection) -> None:
-        await connection.raw.add_listener(CHANNEL, self._heard)
+    async def _receive(self, connection: PostgresConnection) -> None:
+        await connection.raw.add_listener(CHANNEL, self._on_notification)
         for round_ in range(1 << 62):
             if round_ % 60 == 0:
                 await self.learn(connection)
             async with asyncio.timeout(INTERVAL * 10):
-                seen = await connection.value(LOOK)
+                seen = await connection.value(CURRENT_TRANSACTION)
             if seen != self._seen:
                 self._seen = seen
                 self.count += 1
             await asyncio.sleep(INTERVAL)
 
-    def _heard(self, _: Any, __: int, ___: str, payload: str) -> None:
+    def _on_notification(self, _: Any, __: int, ___: str, payload: str) -> None:
         origin, _, keys = payload.partition(":")
         if origin == self._me:
             return

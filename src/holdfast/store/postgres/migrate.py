@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from holdfast.domain.errors import Code, Conflict
 from holdfast.store.postgres.connect import Link
 from holdfast.store.postgres.dialect import statement_of
-from holdfast.store.postgres.errors import translated
+from holdfast.store.postgres.errors import translate_errors
 from holdfast.store.sqlite.checks import FILLED, OBSERVED, OBSERVING
 from holdfast.store.sqlite.migrate import (
     MARK,
@@ -44,7 +44,7 @@ SELECT count(*) FILTER (WHERE attname IN ('number', 'name', 'checksum', 'applied
    AND NOT attisdropped
 """
 
-STRANGERS = """
+FOREIGN_TABLES = """
 -- Tables and views with the names of ours.
 SELECT c.relname
   FROM pg_class c
@@ -63,7 +63,7 @@ Step = Callable[[asyncpg.Connection, Migration], Awaitable[None]]
 
 
 @cache
-def twins() -> dict[int, Migration]:
+def postgres_migrations() -> dict[int, Migration]:
     """Return all migrations with their Postgres SQL, by number."""
     folder = Path(__file__).parents[1] / "migrations"
     return {
@@ -81,11 +81,11 @@ async def version(raw: asyncpg.Connection) -> int:
     ours, columns = await raw.fetchrow(OURS)
     if (ours, columns) == (4, 4):
         return int(await raw.fetchval(VERSION))
-    strangers = [row[0] for row in await raw.fetch(STRANGERS)]
-    if strangers:
+    foreign = [row[0] for row in await raw.fetch(FOREIGN_TABLES)]
+    if foreign:
         raise Conflict(
             Code.STORE_FOREIGN,
-            f"The database has tables of another program ({', '.join(strangers)}); choose another "
+            f"The database has tables of another program ({', '.join(foreign)}); choose another "
             "database, or another schema by `?search_path=` in HOLDFAST_DATABASE_URL.",
         )
     return 0
@@ -133,7 +133,7 @@ async def _walk(raw: asyncpg.Connection, choose: Walk, step: Step) -> list[Migra
             chosen = choose(found)
             if chosen is None:
                 return done
-            await step(raw, twins()[chosen.number])
+            await step(raw, postgres_migrations()[chosen.number])
         done.append(chosen)
 
 
@@ -156,29 +156,29 @@ class DatabaseSchema:
 
     def version(self) -> int:
         """Return the number of the last applied migration."""
-        return self._waited_for(version)
+        return self._run_in_thread(version)
 
     def is_filled(self) -> bool:
         """Return whether the database holds user data."""
-        return self._waited_for(is_filled)
+        return self._run_in_thread(is_filled)
 
     def up(self) -> list[Migration]:
         """Apply all missing migrations."""
-        return self._waited_for(up)
+        return self._run_in_thread(up)
 
     def down(self, to: int) -> list[Migration]:
         """Revert migrations."""
-        return self._waited_for(lambda raw: down(raw, to))
+        return self._run_in_thread(lambda raw: down(raw, to))
 
-    def _waited_for(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+    def _run_in_thread(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
         # In a separate thread, because the caller may be inside a running event loop.
         with ThreadPoolExecutor(1) as thread:
-            return thread.submit(lambda: asyncio.run(self._done(work))).result()
+            return thread.submit(lambda: asyncio.run(self._connect_and_run(work))).result()
 
-    async def _done(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
-        connection = await self._link.patient()
+    async def _connect_and_run(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+        connection = await self._link.open_with_retries()
         try:
-            with translated():
+            with translate_errors():
                 return await work(connection.raw)
         finally:
             await connection.close()

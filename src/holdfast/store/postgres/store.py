@@ -19,10 +19,10 @@ from holdfast.domain.ids import SessionKey
 from holdfast.ports.store import Tx
 from holdfast.ports.system import Clock
 from holdfast.search.index import IndexUpkeep
-from holdfast.store.postgres.checks import faults, lacking
+from holdfast.store.postgres.checks import faults, find_missing_events
 from holdfast.store.postgres.connect import Link
 from holdfast.store.postgres.connection import PostgresConnection
-from holdfast.store.postgres.errors import LostError, described, meaning, translated
+from holdfast.store.postgres.errors import LostError, describe, meaning, translate_errors
 from holdfast.store.postgres.listen import ChangeListener
 from holdfast.store.postgres.migrate import require_current
 from holdfast.store.postgres.writer import SWEEP, PostgresWriter
@@ -68,7 +68,7 @@ READERS: Final = 8
 _FIRST: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _NEXT: Final = f"END; {_FIRST}"
 # Seconds that a snapshot may stay open, because an open snapshot blocks vacuum.
-_SOON: Final = 0.05
+_SNAPSHOT_SECONDS: Final = 0.05
 
 Reader = tuple[PostgresConnection, Tx]
 
@@ -79,7 +79,7 @@ class PostgresStore:
     def __init__(self, url: str) -> None:
         self._link = Link(url)
         self._listener = ChangeListener(self._link)
-        self._writer = PostgresWriter(self._link, self._listener.word)
+        self._writer = PostgresWriter(self._link, self._listener.notification)
         self._readers = Readers(self._link)
         self._upkeep = IndexUpkeep(self.read, self._writer.transact)
         self._writer.count = self._upkeep.count
@@ -91,9 +91,9 @@ class PostgresStore:
     async def open(cls, url: str) -> Self:
         """Open the store; creates the schema in an empty database."""
         store = cls(url)
-        connection = await store._link.patient()
+        connection = await store._link.open_with_retries()
         try:
-            with translated():
+            with translate_errors():
                 await require_current(connection.raw)
                 await connection.command(SWEEP)
         finally:
@@ -104,7 +104,7 @@ class PostgresStore:
     async def clock(self, inner: Clock) -> Clock:
         """Return a clock that measures leases in database time."""
         clock = DatabaseClock(inner)
-        with translated():
+        with translate_errors():
             async with self._readers.snapshot() as (connection, _):
                 await clock.learn(connection)
         self._listener.learn = clock.learn
@@ -147,7 +147,7 @@ class PostgresStore:
                 if not left:
                     raise meaning(error) from error
             except asyncpg.PostgresError as error:
-                log.error("a statement was refused: %s", described(error))
+                log.error("a statement was refused: %s", describe(error))
                 raise meaning(error) from error
         raise AssertionError("a read ends in its last try")
 
@@ -161,15 +161,15 @@ class PostgresStore:
 
     async def check(self) -> list[str]:
         """Return the faults found in the rows, one sentence each."""
-        with translated():
+        with translate_errors():
             async with self._readers.snapshot() as (connection, _):
                 return await faults(connection)
 
     async def missing_events(self) -> list[str]:
         """Return unexplained gaps in the event logs, one sentence each."""
-        with translated():
+        with translate_errors():
             async with self._readers.snapshot() as (connection, _):
-                return await lacking(connection)
+                return await find_missing_events(connection)
 
     async def scrub(self) -> bool:
         """Remove deleted words from the search index; deleted rows are removed by vacuum."""
@@ -209,7 +209,7 @@ class Readers:
         if self._closed:
             raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
         async with self._room:
-            reader = await self._taken()
+            reader = await self._take_reader()
             try:
                 await reader[0].command(_NEXT if _is_open(reader) else _FIRST)
                 yield reader
@@ -232,12 +232,12 @@ class Readers:
         while self._idle:
             await self._idle.pop()[0].close()
 
-    async def _taken(self) -> Reader:
+    async def _take_reader(self) -> Reader:
         while self._idle:
             connection, tables = self._idle.pop()
             if not connection.raw.is_closed():
                 return connection, tables
-        connection = await self._link.patient()
+        connection = await self._link.open_with_retries()
         return connection, Tables(connection, {})
 
     async def _end(self, reader: Reader) -> None:
@@ -266,7 +266,7 @@ class Readers:
     async def _tidy(self) -> None:
         """End idle snapshots until none is open."""
         while open_ones := [each for each in self._idle if _is_open(each)]:
-            await asyncio.sleep(_SOON)
+            await asyncio.sleep(_SNAPSHOT_SECONDS)
             for reader in open_ones:
                 if reader in self._idle:
                     self._idle.remove(reader)

@@ -20,16 +20,16 @@ from holdfast.domain.commits import SessionCommit, VersionConflictError
 from holdfast.domain.errors import Code, HoldfastError, Unavailable
 from holdfast.ports.store import Tx
 from holdfast.store.postgres.commit import CommitRows, group_statement, rows_of
-from holdfast.store.postgres.connect import PATIENCE, Link
+from holdfast.store.postgres.connect import RECONNECT_TIMEOUT, Link
 from holdfast.store.postgres.connection import PostgresConnection
 from holdfast.store.postgres.errors import (
     LATE,
     LOST_RACE,
     LostError,
     busy,
-    described,
+    describe,
     meaning,
-    unknown,
+    unknown_outcome,
     unreachable,
 )
 from holdfast.store.sqlite.store import Tables
@@ -63,7 +63,7 @@ WITH noted AS (
 SELECT CASE WHEN CAST($4 AS TEXT) IS NOT NULL THEN pg_notify($3, $4) END
 """
 # Waits for a running commit. A commit that arrives later finds a higher number and writes nothing.
-SETTLE: Final = """
+RESOLVE_COMMIT: Final = """
 -- Resolve an ambiguous commit: its number, which is raised if it was not applied.
 INSERT INTO writers (name, number) VALUES ($1, $2 + 1)
     ON CONFLICT (name) DO UPDATE
@@ -88,14 +88,14 @@ class WriterConnection:
         self._number = 0
         self._is_pending = False
 
-    async def connected(self) -> PostgresConnection:
+    async def connection(self) -> PostgresConnection:
         """Return the connection, with no commit pending; opens a new one if it was lost."""
         self._is_pending = False
         return await self._open()
 
     async def _open(self) -> PostgresConnection:
         if self._connection is None or self._connection.raw.is_closed():
-            self._connection = await self._link.patient(may_write=True)
+            self._connection = await self._link.open_with_retries(may_write=True)
             self._connection.tables = Tables(self._connection, {})
         return self._connection
 
@@ -113,7 +113,7 @@ class WriterConnection:
         is_refused = isinstance(error.__cause__, asyncpg.ReadOnlySQLTransactionError)
         if is_refused or not self._is_pending:
             return False
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + RECONNECT_TIMEOUT
         while time.monotonic() < deadline:
             try:
                 return await self.is_applied()
@@ -123,14 +123,16 @@ class WriterConnection:
                 break
             except (asyncpg.PostgresError, asyncpg.InterfaceError) as refused:
                 # It may be in progress, and an error does not answer the question, so ask again.
-                log.warning("the status of a commit was not returned: %s", described(refused))
+                log.warning("the status of a commit was not returned: %s", describe(refused))
             await asyncio.sleep(_PAUSE)
-        raise unknown()
+        raise unknown_outcome()
 
     async def is_applied(self) -> bool:
         """Return whether the last commit was applied, and prevent it otherwise."""
         connection = await self._open()
-        return bool(await connection.value(SETTLE, self._name, self._number) == self._number)
+        return bool(
+            await connection.value(RESOLVE_COMMIT, self._name, self._number) == self._number
+        )
 
     def drop(self) -> None:
         """Close a connection in an unknown state without waiting."""
@@ -177,7 +179,7 @@ class PostgresWriter:
 
     def __init__(self, link: Link, word: Callable[[set[int]], tuple[str, str | None]]) -> None:
         """`word` returns the channel and the notification for sessions with new events."""
-        self._word = word
+        self._notification = word
         # Called after each commit.
         self.count: Callable[[], None] = lambda: None
         self._group = WriterConnection(link)
@@ -187,7 +189,7 @@ class PostgresWriter:
         # The last in the queue of each session.
         self._last: dict[int, QueuedCommits] = {}
         # Sessions of which a commit is being written in a transaction.
-        self._apart: set[int] = set()
+        self._in_transaction: set[int] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._grouping: asyncio.Task[None] | None = None
         self._closed = False
@@ -196,7 +198,7 @@ class PostgresWriter:
         """Queue a commit for the next group."""
         future = asyncio.get_running_loop().create_future()
         if self._closed:
-            future.set_exception(_closed())
+            future.set_exception(_closed_error())
             return future
         queued = QueuedCommits([commit], [future], rows_of(commit))
         last = self._last.get(queued.rows.key)
@@ -209,7 +211,7 @@ class PostgresWriter:
     async def transact(self, work: Work[T]) -> T:
         """Run work in a transaction; return its result after the commit is durable."""
         if self._closed:
-            raise _closed()
+            raise _closed_error()
         # In a task of its own, because a transaction outlives a cancelled caller.
         return await asyncio.shield(self._spawn(self._transact(work)))
 
@@ -224,10 +226,10 @@ class PostgresWriter:
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_end)
         return task
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _on_task_end(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         # Read, because the caller that waits for it may be cancelled.
         if not task.cancelled():
@@ -236,7 +238,7 @@ class PostgresWriter:
     async def _transact(self, work: Work[T]) -> T:
         """Run work until it is committed or refused; reconnects after a lost connection."""
         latest = time.monotonic() + LATEST
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + RECONNECT_TIMEOUT
         late = 0
         while True:
             async with self._room:
@@ -248,21 +250,21 @@ class PostgresWriter:
                         raise unreachable() from error
                 except LOST_RACE as error:
                     log.debug(
-                        "a transaction lost a lock conflict and is retried: %s", described(error)
+                        "a transaction lost a lock conflict and is retried: %s", describe(error)
                     )
                     if time.monotonic() > latest:
                         raise busy() from error
-                    deadline = time.monotonic() + PATIENCE
+                    deadline = time.monotonic() + RECONNECT_TIMEOUT
                 except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                     late += 1
                     if not isinstance(error, LATE) or late == _TRIES:
-                        log.error("a statement was refused: %s", described(error))
+                        log.error("a statement was refused: %s", describe(error))
                         raise meaning(error) from error
                 finally:
                     self._idle.append(writer)
 
     async def _attempt(self, writer: WriterConnection, work: Work[T]) -> T:
-        connection = await writer.connected()
+        connection = await writer.connection()
         connection.reset()
         try:
             await connection.command(_BEGIN)
@@ -282,7 +284,7 @@ class PostgresWriter:
         """Commit a transaction; raises after a lost connection if it was not applied."""
         try:
             if connection.has_written:
-                word = self._word(connection.touched)
+                word = self._notification(connection.touched)
                 await connection.row(NOTE, *writer.begin(), *word)
             await connection.command("COMMIT")
         except LostError as error:
@@ -322,7 +324,7 @@ class PostgresWriter:
         """Return waiting commits of different sessions, the first of each."""
         group: list[QueuedCommits] = []
         left: list[QueuedCommits] = []
-        taken, size = set(self._apart), 0
+        taken, size = set(self._in_transaction), 0
         while self._queue and len(group) < most:
             queued = self._queue.popleft()
             if queued.rows.key in taken:
@@ -353,7 +355,7 @@ class PostgresWriter:
                 skip = True
                 continue
             except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-                log.debug("a group was refused, and is written one by one: %s", described(error))
+                log.debug("a group was refused, and is written one by one: %s", describe(error))
                 skip, found = True, set()
             if found is None:
                 for each in group:
@@ -367,7 +369,7 @@ class PostgresWriter:
                     continue
                 if skip:
                     # In a transaction of its own, which waits for row locks.
-                    self._apart.add(each.rows.key)
+                    self._in_transaction.add(each.rows.key)
                     self._spawn(self._append_each(each))
                 else:
                     each.fail(VersionConflictError())
@@ -377,10 +379,10 @@ class PostgresWriter:
         """Write a group; if nothing was written return the sessions that are as expected."""
         keys = {each.rows.key for each in group}
         rows = [each.rows for each in group]
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + RECONNECT_TIMEOUT
         while True:
-            connection = await self._group.connected()
-            note = *self._group.begin(), *self._word(keys)
+            connection = await self._group.connection()
+            note = *self._group.begin(), *self._notification(keys)
             sql, values = group_statement(rows, *note, skip=skip)
             try:
                 *_, is_written, found = await connection.row(sql, *values)
@@ -410,7 +412,7 @@ class PostgresWriter:
                     self._resolve([future])
         finally:
             queued.cancel()
-            self._apart.discard(queued.rows.key)
+            self._in_transaction.discard(queued.rows.key)
             if self._queue:
                 self._wake()
 
@@ -427,5 +429,5 @@ async def _roll_back(writer: WriterConnection, connection: PostgresConnection) -
         writer.drop()
 
 
-def _closed() -> Unavailable:
+def _closed_error() -> Unavailable:
     return Unavailable(Code.STORE_CLOSED, "The store is closed.")

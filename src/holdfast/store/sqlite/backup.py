@@ -98,7 +98,7 @@ def _copy_store(store: Path, key: bytes | None, draft: Path) -> None:
                 # steps.
                 with copy.raw.backup("main", source.raw, "main") as work:
                     work.step(-1)
-                settle(copy)
+                to_single_file(copy)
                 _require_sound(copy)
         finally:
             source.close()
@@ -116,7 +116,7 @@ def open_draft(path: Path, key: bytes | None, *, cipher: str | None = None) -> I
         connection.close()
 
 
-def settle(connection: Connection) -> None:
+def to_single_file(connection: Connection) -> None:
     """Switch the draft to a single file without a write-ahead log."""
     connection.pragma("journal_mode", "delete")
     connection.pragma("synchronous", "FULL")
@@ -159,7 +159,7 @@ def _require_restorable(draft: Path, key: bytes | None) -> None:
                 "one.",
                 {"backup": found, "program": newest()},
             )
-        settle(copy)
+        to_single_file(copy)
         up(copy)
         faults = sqlite_checks.faults(copy)
         if faults:
@@ -175,7 +175,7 @@ def _put_in_place(draft: Path, key: bytes | None, store: Path) -> Path | None:
         clear_place(store)
         give_name(draft, store)
         return None
-    log = _folded_log(store, key, spare=Path(f"{draft}-log"))
+    log = _checkpoint_log(store, key, spare=Path(f"{draft}-log"))
     with exclusively(store):
         kept = free_name(store, "restore")
         # Link, then replace: the store exists at every moment, even after a crash.
@@ -190,7 +190,7 @@ def _put_in_place(draft: Path, key: bytes | None, store: Path) -> Path | None:
     return kept
 
 
-def _folded_log(store: Path, key: bytes | None, *, spare: Path) -> Path:
+def _checkpoint_log(store: Path, key: bytes | None, *, spare: Path) -> Path:
     """Checkpoint the log that a crash left into the store file; return the path of the log.
 
     If the store is unreadable, that path is a copy, because SQLite deletes a log it cannot use.
@@ -243,7 +243,7 @@ def give_name(draft: Path, target: Path) -> None:
     try:
         os.link(draft, target)
     except FileExistsError:
-        raise _taken(target) from None
+        raise _exists_error(target) from None
 
 
 def require_target(store: Path, target: Path, *, force: bool) -> None:
@@ -258,7 +258,7 @@ def require_target(store: Path, target: Path, *, force: bool) -> None:
     if os.path.lexists(target) and not stat.S_ISREG(target.lstat().st_mode):
         raise Invalid(Code.NOT_A_FILE, f"{target} is not a file; choose another path.")
     if target.exists() and (not force or target.samefile(store)):
-        raise _taken(target)
+        raise _exists_error(target)
     # The folder also holds the key and the log, which a backup cannot restore.
     if target.exists() and target.parent.samefile(store.parent):
         raise Conflict(
@@ -293,7 +293,7 @@ def require_sealed(backup: Path) -> None:
         )
 
 
-def _taken(target: Path) -> Conflict:
+def _exists_error(target: Path) -> Conflict:
     return Conflict(
         Code.FILE_EXISTS, f"{target} already exists; choose another name, or add --force."
     )

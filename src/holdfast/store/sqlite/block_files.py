@@ -119,22 +119,22 @@ class BlockFolder:
         if self._found is None:
             self._found = {kind: [] for kind in _KINDS}
             for file in self._databases():
-                connection = self._opened(file)
+                connection = self._open(file)
                 for (table,) in self._rows(connection, TABLES, {}):
                     columns = {name for (name,) in self._rows(connection, COLUMNS, {"name": table})}
                     for kind, wanted in _KINDS.items():
                         if wanted <= columns:
-                            self._found[kind].append((connection, _quoted(table)))
+                            self._found[kind].append((connection, _quote(table)))
         return self._found
 
     def _databases(self) -> list[Path]:
         try:
             files = sorted(each for each in Path(self.path).iterdir() if each.is_file())
-            return [each for each in files if _begins_like_one(each)]
+            return [each for each in files if _has_database_header(each)]
         except OSError as error:
             raise _unreadable(error.strerror or "the folder cannot be read") from error
 
-    def _opened(self, file: Path) -> apsw.Connection:
+    def _open(self, file: Path) -> apsw.Connection:
         beside = [file.with_name(file.name + end) for end in _BESIDE]
         try:
             logs = [each for each in beside if each.exists() and each.stat().st_size]
@@ -143,12 +143,12 @@ class BlockFolder:
                 for log in logs:
                     shutil.copyfile(log, aside / log.name)
                 file = Path(shutil.copyfile(file, aside / file.name))
-                return self._connected(file, "mode=rw")
-            return self._connected(file, "mode=ro&immutable=1")
+                return self._connect(file, "mode=rw")
+            return self._connect(file, "mode=ro&immutable=1")
         except OSError as error:
             raise _unreadable(error.strerror or "a database cannot be read") from error
 
-    def _connected(self, file: Path, how: str) -> apsw.Connection:
+    def _connect(self, file: Path, how: str) -> apsw.Connection:
         flags = apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_READWRITE
         if "immutable" in how:
             flags = apsw.SQLITE_OPEN_URI | apsw.SQLITE_OPEN_READONLY
@@ -181,12 +181,12 @@ def _meta(data: Any) -> dict[str, Any]:
     return meta if isinstance(meta, dict) else {}
 
 
-def _begins_like_one(file: Path) -> bool:
+def _has_database_header(file: Path) -> bool:
     with file.open("rb") as stream:
         return stream.read(len(PLAIN_HEADER)) == PLAIN_HEADER
 
 
-def _quoted(table: str) -> str:
+def _quote(table: str) -> str:
     doubled = table.replace('"', '""')
     return f'"{doubled}"'
 

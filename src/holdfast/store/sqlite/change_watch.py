@@ -24,7 +24,7 @@ INTERVAL: Final = 0.05
 NEVER: Final = (-1, -1)
 
 
-class _Door:
+class _Listeners:
     """All listeners of one session."""
 
     def __init__(self) -> None:
@@ -42,14 +42,14 @@ class _Door:
 class StoreBell:
     """One listener of a session."""
 
-    def __init__(self, door: _Door) -> None:
-        self._door = door
-        self._heard = door.rings
+    def __init__(self, listeners: _Listeners) -> None:
+        self._listeners = listeners
+        self._seen = listeners.rings
 
     async def rung(self) -> None:
         """Wait for a ring after this bell was created."""
-        while self._door.rings == self._heard:
-            await self._door.rung.wait()
+        while self._listeners.rings == self._seen:
+            await self._listeners.rung.wait()
 
 
 class StoreDoorbell(Background):
@@ -60,7 +60,7 @@ class StoreDoorbell(Background):
         super().__init__()
         self._version = version
         self.rings = 0
-        self._doors: WeakValueDictionary[SessionKey, _Door] = WeakValueDictionary()
+        self._listeners: WeakValueDictionary[SessionKey, _Listeners] = WeakValueDictionary()
         self._followers: dict[SessionKey, Follower] = {}
         self._listening = asyncio.Event()
         self._seen = NEVER
@@ -72,11 +72,11 @@ class StoreDoorbell(Background):
 
     def listen(self, key: SessionKey) -> StoreBell:
         """Start listening for a session."""
-        door = self._doors.get(key)
-        if door is None:
-            door = self._doors[key] = _Door()
+        listeners = self._listeners.get(key)
+        if listeners is None:
+            listeners = self._listeners[key] = _Listeners()
         self._listening.set()
-        return StoreBell(door)
+        return StoreBell(listeners)
 
     def follow(self, key: SessionKey, follower: Follower | None) -> None:
         """Set or remove the follower of a session."""
@@ -92,8 +92,8 @@ class StoreDoorbell(Background):
         try:
             if (follower := self._followers.get(key)) is not None:
                 follower(tell)
-            if self._doors and (door := self._doors.get(key)) is not None:
-                door.ring()
+            if self._listeners and (listeners := self._listeners.get(key)) is not None:
+                listeners.ring()
         except MemoryError:
             # The commit is done and must not fail; the next poll notifies everyone instead.
             self._seen = NEVER
@@ -103,12 +103,12 @@ class StoreDoorbell(Background):
             # If the watch ended, readers would wait forever; it polls again after a pause.
             with suppress(MemoryError):
                 await self._listening.wait()
-                await self._look()
-                if not self._doors and not self._followers:
+                await self._poll()
+                if not self._listeners and not self._followers:
                     self._listening.clear()
             await rest(INTERVAL)
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         """Wake all listeners if another process has written since the last poll."""
         try:
             version = await self._version()
@@ -125,6 +125,6 @@ class StoreDoorbell(Background):
         self.rings += 1
         for follower in list(self._followers.values()):
             follower(None)
-        # A separate function, because a loop variable in `_watch` would keep the last door alive.
-        for door in list(self._doors.values()):
-            door.ring()
+        # A separate function, because a loop variable in `_watch` would keep the last one alive.
+        for listeners in list(self._listeners.values()):
+            listeners.ring()

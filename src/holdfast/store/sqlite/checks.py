@@ -49,7 +49,7 @@ SELECT ms, rank, id, type, checksum, body
   FROM timeline
  WHERE entity_key = :key
 """
-STRANGERS = """
+WRONG_SESSIONS = """
 -- Entities that refer to the wrong session.
 SELECT e.id
   FROM entities e
@@ -67,7 +67,7 @@ def observation_faults(connection: Connection) -> list[str]:
     ]
     found += [
         f"{entity_id} refers to the wrong session; `holdfast doctor --rebuild` repairs it."
-        for (entity_id,) in connection.query(STRANGERS)
+        for (entity_id,) in connection.query(WRONG_SESSIONS)
     ]
     for row in connection.query(ENTITIES):
         try:
@@ -139,7 +139,7 @@ def _of_file(connection: Connection, file: ZoneFile) -> list[str]:
 
 
 T = TypeVar("T")
-Look = Callable[[Connection], list[str]]
+Check = Callable[[Connection], list[str]]
 SESSIONS = """
 -- Keys of all sessions.
 SELECT key
@@ -198,7 +198,7 @@ SELECT 'element ' || i.position || ' of list ' || i.list, i.content, i.checksum
 SELECT 'a write of task ' || w.task_id, w.content, w.checksum
   FROM graph_writes w
 """
-STRAYS = """
+ORPHANS = """
 -- Rows without a session, in tables without a foreign key.
 SELECT 'messages' WHERE EXISTS (SELECT 1 FROM messages WHERE session_key NOT IN
                                        (SELECT key FROM sessions))
@@ -228,13 +228,13 @@ def faults(connection: Connection) -> list[str]:
     return check_rows(connection, (_pages, _references, contradictions, *ROWS))
 
 
-def check_rows(connection: Connection, looks: Sequence[Look]) -> list[str]:
+def check_rows(connection: Connection, checks: Sequence[Check]) -> list[str]:
     """Run checks and return all their findings."""
     found = []
     # Errors are caught per check, because a failed check must not stop the others.
-    for look in looks:
+    for check in checks:
         try:
-            found += look(connection)
+            found += check(connection)
         except (apsw.Error, HoldfastError) as error:
             found.append(f"The file cannot be read any further: {error}.")
     return found
@@ -251,7 +251,7 @@ def _references(connection: Connection) -> list[str]:
 
 
 def _strays(connection: Connection) -> list[str]:
-    rows = connection.query(STRAYS)
+    rows = connection.query(ORPHANS)
     return [f"A row of {table} belongs to nothing in sessions." for (table,) in rows]
 
 
@@ -283,12 +283,12 @@ def _histories(connection: Connection) -> list[str]:
 def missing_events(connection: Connection) -> list[str]:
     """Return unexplained gaps in the event logs; messages are not affected."""
     return _of_each_session(
-        connection, lambda each, state: _list_faults(lambda: _lacking(each, state))
+        connection, lambda each, state: _list_faults(lambda: _missing_events(each, state))
     )
 
 
 def _of_each_session(
-    connection: Connection, look: Callable[[Connection, SessionState], list[str]]
+    connection: Connection, check: Callable[[Connection, SessionState], list[str]]
 ) -> list[str]:
     found = []
     for (key,) in connection.query(SESSIONS):
@@ -298,13 +298,13 @@ def _of_each_session(
             found.append(error.message)
             continue
         if state is not None:
-            found += look(connection, state)
+            found += check(connection, state)
     return found
 
 
 def _session(connection: Connection, state: SessionState) -> list[str]:
     return [
-        *_list_faults(lambda: _opening(connection, state)),
+        *_list_faults(lambda: _settings(connection, state)),
         *_list_faults(lambda: _chain(connection, state)),
         *_list_faults(lambda: _events(connection, state)),
         *_list_faults(lambda: CallRows(connection).of_session(state)),
@@ -312,7 +312,7 @@ def _session(connection: Connection, state: SessionState) -> list[str]:
     ]
 
 
-async def _opening(connection: Connection, state: SessionState) -> list[str]:
+async def _settings(connection: Connection, state: SessionState) -> list[str]:
     """Decode the data frozen at session creation; raises if it is damaged."""
     await SessionRows(connection).get_by_key(state.key)
     return []
@@ -340,7 +340,7 @@ async def _events(connection: Connection, state: SessionState) -> list[str]:
     return found
 
 
-async def _lacking(connection: Connection, state: SessionState) -> list[str]:
+async def _missing_events(connection: Connection, state: SessionState) -> list[str]:
     """Return the missing events of a session that Holdfast did not delete."""
     events = EventRows(connection)
     # Damage is reported by another check, and the log cannot be read in order past it.
@@ -374,10 +374,10 @@ async def _gaps(events: EventRows, state: SessionState) -> list[tuple[int, int]]
     return found
 
 
-def _list_faults(look: Callable[[], Coroutine[Any, Any, list[T]]]) -> list[str]:
+def _list_faults(check: Callable[[], Coroutine[Any, Any, list[T]]]) -> list[str]:
     """Return the faults that a check returns, or the message of the error that it raises."""
     try:
-        return [fault for fault in drive(look()) if isinstance(fault, str)]
+        return [fault for fault in drive(check()) if isinstance(fault, str)]
     except HoldfastError as error:
         return [error.message]
 

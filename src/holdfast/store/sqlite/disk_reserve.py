@@ -31,7 +31,7 @@ class DiskReserve:
         try:
             descriptor = os.open(self._path, flags, 0o600)
             try:
-                self.is_held = os.fstat(descriptor).st_size == SIZE or _filled(descriptor)
+                self.is_held = os.fstat(descriptor).st_size == SIZE or _allocate(descriptor)
             finally:
                 os.close(descriptor)
             self.has_room = self.is_held
@@ -68,7 +68,7 @@ class DiskReserve:
         self.is_held = self.has_room = False
 
 
-def _filled(descriptor: int) -> bool:
+def _allocate(descriptor: int) -> bool:
     try:
         # Allocation without writing is cheap, but not every system supports it.
         os.posix_fallocate(descriptor, 0, SIZE)

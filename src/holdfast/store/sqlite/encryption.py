@@ -45,23 +45,23 @@ def load_store_key(home: Path, sources: KeySources, *, is_new: bool) -> StoreKey
     """Return the key of the store in a home; creates one for a new store."""
     account = f"store:{home}"
     if sources.environment is not None:
-        return StoreKey("environment", _parsed(sources.environment, "HOLDFAST_KEY"))
+        return StoreKey("environment", _parse(sources.environment, "HOLDFAST_KEY"))
     if sources.encryption == "off" and is_new:
         return StoreKey("off", None)
     kept = sources.read_keychain(account)
     if kept is not None:
-        return StoreKey("keychain", _parsed(kept, "the keychain's entry"))
+        return StoreKey("keychain", _parse(kept, "the keychain's entry"))
     if sources.encryption == "keychain" and not is_new:
         raise _missing(home)
     file = home / "key"
     if os.path.lexists(file):
-        return StoreKey("keyfile", _parsed(_read(file), str(file)))
+        return StoreKey("keyfile", _parse(_read(file), str(file)))
     if not is_new:
         raise _missing(home)
-    return _made(file, account, sources)
+    return _create_key(file, account, sources)
 
 
-def _made(file: Path, account: str, sources: KeySources) -> StoreKey:
+def _create_key(file: Path, account: str, sources: KeySources) -> StoreKey:
     # A random raw key, because a passphrase would need key derivation at every open.
     value = secrets.token_bytes(32)
     if sources.keep_in_keychain(account, value.hex()):
@@ -72,10 +72,10 @@ def _made(file: Path, account: str, sources: KeySources) -> StoreKey:
             "There is no keychain for the store's key; set HOLDFAST_KEY or "
             '[store] encryption = "auto".',
         )
-    return StoreKey("keyfile", _kept(file, value))
+    return StoreKey("keyfile", _write_key_file(file, value))
 
 
-def _kept(file: Path, value: bytes) -> bytes:
+def _write_key_file(file: Path, value: bytes) -> bytes:
     """Write the key file, or return the key that another process created concurrently."""
     draft = file.with_name(f".key.{os.getpid()}.{secrets.token_hex(4)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -89,7 +89,7 @@ def _kept(file: Path, value: bytes) -> bytes:
         # A link never overwrites: the first process wins the race, with a complete file.
         os.link(draft, file)
     except FileExistsError:
-        return _parsed(_read(file), str(file))
+        return _parse(_read(file), str(file))
     finally:
         draft.unlink()
     _sync_folder(file.parent)
@@ -110,7 +110,7 @@ def _read(file: Path) -> str:
     return file.read_text(errors="replace").strip()
 
 
-def _parsed(text: str, where: str) -> bytes:
+def _parse(text: str, where: str) -> bytes:
     if _HEX.fullmatch(text.strip()) is None:
         raise Invalid(
             Code.STORE_KEY_INVALID, f"{where} must hold the store's key as 64 hexadecimal digits."

@@ -169,7 +169,7 @@ def file_system_of(path: Path, mounts: Path = MOUNTS) -> str | None:
     for line in lines:
         before, _, after = line.partition(" - ")
         fields = before.split(" ")
-        point = Path(_unescaped(fields[4])).parts
+        point = Path(_unescape(fields[4])).parts
         # Of two mounts on one mount point, the later one is visible.
         if target[: len(point)] == point and len(point) >= best[0]:
             best = (len(point), after.split(" ")[0])
@@ -188,7 +188,7 @@ def require_suitable(path: Path, mounts: Path = MOUNTS) -> None:
         )
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     for escape, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         text = text.replace(escape, character)
     return text

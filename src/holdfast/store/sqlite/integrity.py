@@ -53,7 +53,7 @@ SELECT 'A row of calls belongs to nothing in sessions.'
  WHERE s.key IS NULL
 """
 
-UNOPENED = """
+MISSING_SETTINGS = """
 -- Sessions without a settings row.
 SELECT 'Session ' || s.id || ' lacks its settings.', s.key
   FROM sessions s
@@ -61,7 +61,7 @@ SELECT 'Session ' || s.id || ' lacks its settings.', s.key
  WHERE o.session_key IS NULL
 """
 
-ASTRAY = """
+WRONG_FORK_POINT = """
 -- Forks whose first own row does not follow their fork point.
 SELECT 'Session ' || s.id || ' does not start at its fork point.', s.key
   FROM sessions s
@@ -123,7 +123,11 @@ SELECT call_id, body, checksum
 """
 
 # Rules between rows; each names the table whose answers depend on the rule.
-_RULES: Final = (("sessions", UNOPENED), ("sessions", ASTRAY), ("calls", LEFT_BEHIND))
+_RULES: Final = (
+    ("sessions", MISSING_SETTINGS),
+    ("sessions", WRONG_FORK_POINT),
+    ("calls", LEFT_BEHIND),
+)
 # Path of each indexed column inside the body.
 _FILED: Final = (
     ("agents", AGENTS, ("id", "owner", "slug", "name", "status")),
@@ -229,11 +233,11 @@ def find_faulty_rows(connection: Connection) -> FaultyRows:
 
 def _pages(connection: Connection, table: str) -> list[Row]:
     """Return the faults in the pages of a table, with the key of the session if known."""
-    faults = _found(connection, PAGES, {"name": table})
+    faults = _run_check(connection, PAGES, {"name": table})
     if table != "sessions" or faults in _WELL:
         return faults
     # SQLite reports the position of a row, not its key.
-    keys = [row[0] for row in _found(connection, IN_ORDER, NOTHING)]
+    keys = [row[0] for row in _run_check(connection, IN_ORDER, NOTHING)]
     numbers = {int(number) for fault in faults for number in _ROW.findall(str(fault[0]))}
     is_cut_off = len(faults) >= _FAULTS_MOST
     named = [key for number, key in enumerate(keys, 1) if is_cut_off or number in numbers]
@@ -243,9 +247,9 @@ def _pages(connection: Connection, table: str) -> list[Row]:
 def _disputes(connection: Connection) -> Iterator[tuple[str, list[Row]]]:
     """Yield for each rule between rows its table and the violations."""
     for table, sql in _RULES:
-        yield table, _found(connection, sql, NOTHING)
+        yield table, _run_check(connection, sql, NOTHING)
     for table, sql, places in _FILED:
-        filed = _found(connection, sql, NOTHING)
+        filed = _run_check(connection, sql, NOTHING)
         wrong = [row for row in filed if len(row) == 1 or _is_misfiled(row, places)]
         yield table, [(f"{table}: columns and body of {row[0]} differ.",) for row in wrong]
 
@@ -262,7 +266,7 @@ def _is_misfiled(row: Row, places: Sequence[str]) -> bool:
     ]
 
 
-def _found(connection: Connection, sql: str, parameters: Parameters) -> list[Row]:
+def _run_check(connection: Connection, sql: str, parameters: Parameters) -> list[Row]:
     """Return the rows of a check; an error during the check is a finding, too."""
     try:
         return connection.query(sql, parameters)
@@ -282,14 +286,14 @@ class FaultyTable:
     def __getattr__(self, verb: str) -> Any:
         method = getattr(self._table, verb)
 
-        async def asked(*given: Any, **named: Any) -> Any:
-            is_proven = verb in _VERIFIABLE.get(self._name, ())
-            found = await method(*given, **named) if is_proven else None
+        async def call(*given: Any, **named: Any) -> Any:
+            is_verifiable = verb in _VERIFIABLE.get(self._name, ())
+            found = await method(*given, **named) if is_verifiable else None
             if found is None or self._is_named(found):
                 raise doubtful(self._name)
             return found
 
-        return asked
+        return call
 
     def _is_named(self, found: Any) -> bool:
         """Return whether a result depends on an inconsistent row."""

@@ -18,7 +18,7 @@ from holdfast.store.sqlite.connection import APPLICATION_ID, Connection, transla
 _FOLDER: Final = Path(__file__).parents[1] / "migrations"
 _NAME: Final = re.compile(r"(\d{4})_([a-z_]+)\.up\.sql")
 
-STANDING = """
+SCHEMA_STATE = """
 -- The schema version, and whether there is a schema at all.
 SELECT user_version, (SELECT count(*) FROM sqlite_schema)
   FROM pragma_user_version
@@ -86,7 +86,7 @@ def newest() -> int:
 def require_current(connection: Connection) -> None:
     """Create the schema of an empty store; raise if an existing schema is newer or older."""
     # One statement for both values, to avoid a race with a process that creates the schema.
-    found, tables = connection.query(STANDING)[0]
+    found, tables = connection.query(SCHEMA_STATE)[0]
     if found == 0 and tables:
         raise Internal(
             Code.CORRUPT_STORE,

@@ -39,7 +39,7 @@ def snapshot(connection: Connection, work: ReadWork[T], tables: Tx) -> T:
     return drive(work(tables))
 
 
-def looked(connection: Connection, work: ReadWork[T], tables: Tx) -> T:
+def read_without_lock(connection: Connection, work: ReadWork[T], tables: Tx) -> T:
     """Run work in a snapshot of a writable connection; raise if it writes.
 
     Does not wait for locks: a locked store raises at once.
@@ -86,19 +86,19 @@ def _refuse() -> bool:
     return True
 
 
-def findings(connection: Connection, look: Callable[[Connection], list[str]]) -> list[str]:
+def findings(connection: Connection, check: Callable[[Connection], list[str]]) -> list[str]:
     """Return the findings of a check of the file."""
     # In one snapshot, because concurrent writes must not be reported as damage.
     connection.query("BEGIN")
     try:
-        return look(connection)
+        return check(connection)
     finally:
         # The rollback may fail because of the same damage.
         with suppress(apsw.Error):
             connection.query("ROLLBACK")
 
 
-def emptied_log(connection: Connection) -> bool:
+def truncate_log(connection: Connection) -> bool:
     """Truncate the write-ahead log; return `False` if a reader blocks it."""
     # Short timeout and no error: the rows are deleted, and a later attempt removes the traces.
     connection.raw.set_busy_timeout(SCRUB_WAIT_MS)

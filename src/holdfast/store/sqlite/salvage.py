@@ -31,18 +31,18 @@ from holdfast.store.sqlite.backup import (
     name_target,
     open_draft,
     require_target,
-    settle,
+    to_single_file,
 )
 from holdfast.store.sqlite.connection import Connection, drive, translate_errors
 from holdfast.store.sqlite.files import exclusively
 from holdfast.store.sqlite.wal_anchor import load
-from holdfast.store.sqlite.wal_check import FRAME, HEADER, MAGIC, is_whole_header, summed
+from holdfast.store.sqlite.wal_check import FRAME, HEADER, MAGIC, frame_checksum, is_whole_header
 
 _VERSION: Final = 3_007_000
 _PAGE: Final = 4096
 _SEED: Final = struct.Struct(">II")
 
-SPOKEN = """
+MESSAGE_COUNTS = """
 -- Number of messages of each session.
 SELECT id, key, messages
   FROM sessions
@@ -72,12 +72,12 @@ class Frames(Struct, frozen=True):
     def before_damage(self) -> tuple[Frame, ...]:
         """Return the frames of the commits before the first invalid frame."""
         first = min(self.lost, default=sys.maxsize)
-        return _committed([frame for frame in self.whole if frame.number < first])
+        return _committed_frames([frame for frame in self.whole if frame.number < first])
 
     @property
     def is_complete(self) -> bool:
         """Return whether later commits wrote all pages of lost frames again."""
-        last = {frame.page: frame.number for frame in _committed(self.whole)}
+        last = {frame.page: frame.number for frame in _committed_frames(self.whole)}
         return all(last.get(page, 0) > number for number, page in self.lost.items())
 
     @property
@@ -171,7 +171,7 @@ def _whole_frames(content: bytes, page: int, salts: Sums) -> tuple[Frame, ...]:
     found: dict[int, Frame] = {}
     # Checksums before the next frame: as computed from the content, and as written in the log.
     header = content[: HEADER.size]
-    computed = summed(header[:24], (0, 0)) if len(header) == HEADER.size else (0, 0)
+    computed = frame_checksum(header[:24], (0, 0)) if len(header) == HEADER.size else (0, 0)
     written = _pair(header, 24) if len(header) == HEADER.size else (0, 0)
     pending: Frame | None = None
     for number in range(1, (len(content) - HEADER.size) // size + 1):
@@ -180,10 +180,10 @@ def _whole_frames(content: bytes, page: int, salts: Sums) -> tuple[Frame, ...]:
         body = content[start + FRAME.size : start + size]
         frame = Frame(number, int.from_bytes(state[:4]), int.from_bytes(state[4:8]), body)
         is_ours = _pair(state, 8) == salts
-        summed_on = summed(state[:8] + body, computed)
+        summed_on = frame_checksum(state[:8] + body, computed)
         stands = _pair(state, 16)
         is_chained = summed_on == stands
-        is_whole = is_chained or (is_ours and summed(state[:8] + body, written) == stands)
+        is_whole = is_chained or (is_ours and frame_checksum(state[:8] + body, written) == stands)
         # Only the stored checksum of the previous frame was damaged; this frame proves its content.
         if is_chained and pending is not None:
             found[pending.number] = pending
@@ -194,7 +194,7 @@ def _whole_frames(content: bytes, page: int, salts: Sums) -> tuple[Frame, ...]:
     return tuple(found[number] for number in sorted(found))
 
 
-def _committed(frames: Sequence[Frame]) -> tuple[Frame, ...]:
+def _committed_frames(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     """Return the frames up to the last one that ends a commit."""
     ends = [place for place, frame in enumerate(frames) if frame.ends]
     return tuple(frames[: ends[-1] + 1]) if ends else ()
@@ -206,7 +206,7 @@ def _faults(draft: Path, key: bytes | None, frames: Frames, chosen: Sequence[Fra
         Path(f"{draft}-wal").write_bytes(_log_of(frames.salts, chosen))
     try:
         with open_draft(draft, key) as connection:
-            settle(connection)
+            to_single_file(connection)
             return sqlite_checks.faults(connection)
     except (apsw.Error, HoldfastError) as error:
         if isinstance(error, apsw.NotADBError):
@@ -218,11 +218,11 @@ def _log_of(salts: Sums, frames: Sequence[Frame]) -> bytes:
     """Return a log of the given frames, with new checksums that SQLite accepts."""
     magic = MAGIC | (sys.byteorder == "big")
     start = struct.pack(">IIII", magic, _VERSION, len(frames[0].content), 0) + _SEED.pack(*salts)
-    sums = summed(start, (0, 0))
+    sums = frame_checksum(start, (0, 0))
     pieces = [start, _SEED.pack(*sums)]
     for frame in frames:
         state = _SEED.pack(frame.page, frame.ends)
-        sums = summed(state + frame.content, sums)
+        sums = frame_checksum(state + frame.content, sums)
         pieces += [state, _SEED.pack(*salts), _SEED.pack(*sums), frame.content]
     return b"".join(pieces)
 
@@ -231,9 +231,9 @@ def _behind(
     kept: Connection, rest: Connection
 ) -> tuple[tuple[LostMessages, ...], tuple[Message, ...]]:
     """Return the messages from after the damage: the lost ranges, and the verified ones."""
-    counts = {row[0]: row[2] for row in kept.query(SPOKEN)}
+    counts = {row[0]: row[2] for row in kept.query(MESSAGE_COUNTS)}
     try:
-        sessions = rest.query(SPOKEN)
+        sessions = rest.query(MESSAGE_COUNTS)
     except (apsw.Error, HoldfastError):
         return (), ()
     lost: list[LostMessages] = []

@@ -51,11 +51,11 @@ from holdfast.store.sqlite.integrity import FaultyRows, FaultyTable, doubtful, f
 from holdfast.store.sqlite.migrate import newest, require_current, up, version
 from holdfast.store.sqlite.reader import (
     Readers,
-    emptied_log,
     findings,
-    looked,
+    read_without_lock,
     snapshot,
     threads_permitting,
+    truncate_log,
 )
 from holdfast.store.sqlite.writer import Job, Writer
 from holdfast.store.tokens import TokenRows
@@ -143,11 +143,11 @@ class SqliteStore:
             begun.pop_all()
         self._near = threading.Lock()
         self._closed = False
-        self._upkeep = IndexUpkeep(self.read, self._written)
+        self._upkeep = IndexUpkeep(self.read, self._write)
         self.is_scrubbed = True
 
     def _open(self, begun: ExitStack, reserve: DiskReserve) -> None:
-        connection = self._opened(reserve)
+        connection = self._open_file(reserve)
         begun.callback(connection.close)
         self._faulty = _find_faulty(connection)
         self._is_faulty = is_read_only(self._faulty)
@@ -170,7 +170,7 @@ class SqliteStore:
 
     async def write(self, work: Work[T], *, urgent: bool = False) -> T:
         """Run work in a transaction; returns after the commit is durable on disk."""
-        done = await self._written(work, urgent=urgent)
+        done = await self._write(work, urgent=urgent)
         self._upkeep.count()
         return done
 
@@ -184,11 +184,11 @@ class SqliteStore:
 
     async def require_writable(self) -> None:
         """Raise if the store cannot be written now."""
-        await self._written(_nothing)
+        await self._write(_nothing)
         # An empty transaction writes nothing and therefore does not detect a full disk.
         self._reserve.require_room()
 
-    async def _written(self, work: Work[T], *, urgent: bool = False) -> T:
+    async def _write(self, work: Work[T], *, urgent: bool = False) -> T:
         try:
             done = await self._writer.run(
                 lambda: work(self._writer_tables()),
@@ -235,7 +235,7 @@ class SqliteStore:
         if (now := self.version_now()) is not None:
             return now
         with translate_errors():
-            return await self._writer.look(
+            return await self._writer.inspect(
                 lambda connection: (self._writer.generation, connection.data_version())
             )
 
@@ -247,13 +247,13 @@ class SqliteStore:
 
     async def missing_events(self) -> list[str]:
         """Return unexplained gaps in the event logs, one sentence each."""
-        look = partial(sqlite_checks.check_rows, looks=(sqlite_checks.missing_events,))
-        return await self._in_reader(lambda connection, _: findings(connection, look))
+        read_gaps = partial(sqlite_checks.check_rows, checks=(sqlite_checks.missing_events,))
+        return await self._in_reader(lambda connection, _: findings(connection, read_gaps))
 
     async def scrub(self) -> bool:
         """Remove deleted rows from the log file as well; return `False` if a retry is needed."""
         is_forgotten = await self._upkeep.remove_deleted()
-        is_emptied = await self._in_reader(lambda connection, _: emptied_log(connection))
+        is_emptied = await self._in_reader(lambda connection, _: truncate_log(connection))
         self.is_scrubbed = is_forgotten and is_emptied
         return self.is_scrubbed
 
@@ -279,7 +279,7 @@ class SqliteStore:
         if connection is None:
             return self._read_beside(work)
         try:
-            return looked(connection, work, self._writer_tables())
+            return read_without_lock(connection, work, self._writer_tables())
         finally:
             self._writer.give_back()
 
@@ -291,19 +291,19 @@ class SqliteStore:
         finally:
             self._near.release()
 
-    def _opened(self, reserve: DiskReserve) -> Connection:
+    def _open_file(self, reserve: DiskReserve) -> Connection:
         """Open the file; releases the disk reserve if the log does not fit on the disk."""
         try:
-            return self._prepared()
+            return self._prepare()
         except (StorageFull, Unavailable) as error:
-            if error.code not in _FOR_WANT_OF_ROOM:
+            if error.code not in _NO_SPACE_ERRORS:
                 raise
             if not reserve.is_held:
                 raise disk_full_error() if _has_no_room(self.path) else error from error
         reserve.give_up()
-        return self._prepared()
+        return self._prepare()
 
-    def _prepared(self) -> Connection:
+    def _prepare(self) -> Connection:
         connection = self._connect()
         try:
             with translate_errors():
@@ -331,7 +331,7 @@ class SqliteStore:
             raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
 
         def run() -> T:
-            reader = self._taken()
+            reader = self._take_connection()
             try:
                 return work(*reader)
             finally:
@@ -341,7 +341,7 @@ class SqliteStore:
         with translate_errors():
             return await self._readers.run(run)
 
-    def _taken(self) -> tuple[Connection, Tx]:
+    def _take_connection(self) -> tuple[Connection, Tx]:
         try:
             return self._idle.pop()
         except IndexError:
@@ -358,9 +358,7 @@ async def _nothing(_: Tx) -> None:
     """Start a transaction that changes nothing."""
 
 
-_FOR_WANT_OF_ROOM: Final = frozenset(
-    {Code.STORAGE_FULL, Code.STORE_POISONED, Code.STORE_UNWRITABLE}
-)
+_NO_SPACE_ERRORS: Final = frozenset({Code.STORAGE_FULL, Code.STORE_POISONED, Code.STORE_UNWRITABLE})
 
 
 def _has_no_room(path: Path) -> bool:

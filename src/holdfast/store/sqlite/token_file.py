@@ -62,7 +62,7 @@ class SecretFile:
                     os.replace(self._draft, path)
                     sync_folder(path.parent)
         except OSError as error:
-            raise _unwritten(path, error) from error
+            raise _write_error(path, error) from error
         if _ID.fullmatch(text) is None:
             raise _unsafe(path, "does not hold the id of a home")
         return text
@@ -96,7 +96,7 @@ class SecretFile:
                 os.replace(self._draft, self._path)
                 sync_folder(self._path.parent)
         except OSError as error:
-            raise _unwritten(self._path, error) from error
+            raise _write_error(self._path, error) from error
         return secret
 
     def _write(self, secret: str) -> None:
@@ -139,7 +139,7 @@ def _unsafe(path: Path, problem: str) -> Denied:
     )
 
 
-def _unwritten(path: Path, error: OSError) -> HoldfastError:
+def _write_error(path: Path, error: OSError) -> HoldfastError:
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return StorageFull(Code.STORAGE_FULL, "The disk is full; free some space and try again.")
     return Denied(Code.STORE_UNWRITABLE, f"{path} cannot be written: {error.strerror}.")

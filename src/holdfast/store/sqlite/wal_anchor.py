@@ -36,7 +36,7 @@ from holdfast.store.sqlite.wal_check import (
     HEADER,
     lost_changes,
     read_headers,
-    recovered,
+    recovered_frames,
     salts_of,
 )
 
@@ -60,9 +60,9 @@ _OPEN, _EMPTY, _EMPTYING, _CHECKPOINTED = 1, 2, 3, 4
 _RESETS_MOST: Final = 1 << 16
 _WORD: Final = 0xFFFF_FFFF
 # Seconds. A write takes microseconds; on a timeout the anchor just stays behind.
-_WRITE_PATIENCE: Final = 0.02
-_EMPTY_PATIENCE: Final = 0.25
-_OPEN_PATIENCE: Final = 30.0
+_WRITE_TIMEOUT: Final = 0.02
+_EMPTY_TIMEOUT: Final = 0.25
+_OPEN_TIMEOUT: Final = 30.0
 
 Inode = tuple[int, int]
 
@@ -87,7 +87,7 @@ Change = Callable[[Record | None], Record | None]
 def load(store: Path) -> Record | None:
     """Return the anchor record of a store; None if it is missing or damaged."""
     try:
-        return _decoded(Path(f"{store}{SUFFIX}").read_bytes())
+        return _decode(Path(f"{store}{SUFFIX}").read_bytes())
     except FileNotFoundError:
         return None
 
@@ -139,7 +139,7 @@ class Anchor:
         self._log: int | None = None
         self._inodes: tuple[Inode, Inode] | None = None
         # Every connection holds a shared lock, so that the last one can detect that it is alone.
-        self._file = _opened(self._path) if os.path.lexists(self._path) else None
+        self._file = _open(self._path) if os.path.lexists(self._path) else None
         # Only while no other connection is open does nothing move under the check. A connection
         # that is open has checked the store, and watches its files.
         self._is_first = self._file is not None and _is_only(self._file)
@@ -158,7 +158,7 @@ class Anchor:
         if record is None or record.state == _EMPTY:
             return
         if self._is_first:
-            frames = recovered(raw)
+            frames = recovered_frames(raw)
             # A frame count of another generation is not comparable.
             is_same = salts_of(read_headers(self._store, 0)[0]) == record.salts
             if is_same and frames < record.frame:
@@ -178,7 +178,7 @@ class Anchor:
         """Record every commit of a connection from now on; remembers the inodes of its files."""
         if self._file is None or not _is_at(self._path, _inode(os.fstat(self._file))):
             self.close()
-            self._file = _opened(self._path)
+            self._file = _open(self._path)
         # SQLite creates the log of a new store on the first read.
         self._page = int(raw.pragma("page_size"))
         raw.pragma("schema_version")
@@ -211,9 +211,9 @@ class Anchor:
         if len(header) < FRAME.size:
             if self._is_emptied():
                 return
-            raise self._displaced(self._log_path)
+            raise self._displaced_error(self._log_path)
         if FRAME.unpack(header)[2:4] != self._salts:
-            header = self._settled_frame(place)
+            header = self._committed_frame(place)
         _, pages, first, second, one, two = FRAME.unpack(header)
         # Only the last frame of a transaction has a number of pages.
         if not pages:
@@ -263,7 +263,7 @@ class Anchor:
             # Another process has reset the log before it was copied.
             self._update(lambda before: _in_state(before, _CHECKPOINTED, _OPEN))
 
-    def _settled_frame(self, place: int) -> bytes:
+    def _committed_frame(self, place: int) -> bytes:
         """Return a frame of a new generation, or an empty one if it is not of the current one.
 
         After the commit another process may have reset the log and be writing the same frame.
@@ -293,16 +293,16 @@ class Anchor:
             try:
                 found = os.stat(name)
             except OSError:
-                raise self._displaced(name) from None
+                raise self._displaced_error(name) from None
             if (found.st_dev, found.st_ino) != inode:
-                raise self._displaced(name)
+                raise self._displaced_error(name)
         self.is_displaced = False
 
     def empty_log(self, raw: apsw.Connection) -> None:
         """Checkpoint the log into the database file and truncate it."""
         self.require_in_place()
         # Hold the lock to the end, so that a concurrent rollback of the state cannot interfere.
-        if self._log is None or not _is_locked(self._log, fcntl.LOCK_EX, _EMPTY_PATIENCE):
+        if self._log is None or not _is_locked(self._log, fcntl.LOCK_EX, _EMPTY_TIMEOUT):
             raise apsw.BusyError("another connection empties the log")
         try:
             # Recorded first: after a crash in the truncation, a missing log is not a loss.
@@ -324,7 +324,7 @@ class Anchor:
     def end(self, raw: apsw.Connection) -> None:
         """Prepare to close a connection; only the last one lets SQLite delete the log."""
         try:
-            is_moved = self._is_alone() and self._is_moved(raw)
+            is_moved = self._is_alone() and self._empty_log(raw)
         except (apsw.Error, OSError) as error:
             log.warning("the log stays beside the store: %s", error)
             is_moved = False
@@ -368,7 +368,7 @@ class Anchor:
     def _read(self) -> Record | None:
         if self._file is None:
             return None
-        return _decoded(os.pread(self._file, _SIZE, 0))
+        return _decode(os.pread(self._file, _SIZE, 0))
 
     def _update(self, change: Change) -> Record | None:
         """Replace the record under a lock; return the present one, or None if that failed.
@@ -378,7 +378,7 @@ class Anchor:
         if self._file is None or self._log is None:
             return None
         try:
-            if not _is_locked(self._log, fcntl.LOCK_EX, _WRITE_PATIENCE):
+            if not _is_locked(self._log, fcntl.LOCK_EX, _WRITE_TIMEOUT):
                 return None
             try:
                 return self._change(change)
@@ -411,7 +411,7 @@ class Anchor:
             and _is_locked(self._file, fcntl.LOCK_EX, 0)
         )
 
-    def _is_moved(self, raw: apsw.Connection) -> bool:
+    def _empty_log(self, raw: apsw.Connection) -> bool:
         """Checkpoint the log and record it as empty, before SQLite deletes it."""
         if raw.in_transaction:
             raw.execute("ROLLBACK")
@@ -422,7 +422,7 @@ class Anchor:
         is_said = record is not None and record.state == _EMPTY
         return is_said or self._update(lambda _: Record(_EMPTY)) is not None
 
-    def _displaced(self, name: str) -> Unavailable:
+    def _displaced_error(self, name: str) -> Unavailable:
         self.is_displaced = True
         message = f"{name} was removed or replaced while the store was open, so nothing is saved. "
         pid = os.getpid()
@@ -439,7 +439,7 @@ class Anchor:
         return Unavailable(Code.STORE_POISONED, message, {"file": name})
 
 
-def _opened(path: Path) -> int:
+def _open(path: Path) -> int:
     """Open or create the anchor with a shared lock."""
     try:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -451,7 +451,7 @@ def _opened(path: Path) -> int:
         if is_new:
             sync_folder(path.parent)
         # Another process holds the lock while it closes the store.
-        if not _is_locked(descriptor, fcntl.LOCK_SH, _OPEN_PATIENCE):
+        if not _is_locked(descriptor, fcntl.LOCK_SH, _OPEN_TIMEOUT):
             raise Unavailable(Code.STORE_BUSY, "Another process kept the store locked; try again.")
     except OSError as error:
         os.close(descriptor)
@@ -467,7 +467,7 @@ def _is_only(descriptor: int) -> bool:
     if _is_locked(descriptor, fcntl.LOCK_EX, 0):
         return True
     # A failed change of a lock may have dropped the shared one.
-    if not _is_locked(descriptor, fcntl.LOCK_SH, _OPEN_PATIENCE):
+    if not _is_locked(descriptor, fcntl.LOCK_SH, _OPEN_TIMEOUT):
         raise Unavailable(Code.STORE_BUSY, "Another process kept the store locked; try again.")
     return False
 
@@ -488,7 +488,7 @@ def _in_state(record: Record | None, state: int, *before: int) -> Record | None:
     return replace(record, state=state) if record is not None and record.state in before else None
 
 
-def _decoded(content: bytes) -> Record | None:
+def _decode(content: bytes) -> Record | None:
     if len(content) < _SIZE:
         return None
     magic, state, first, second, frame, one, two = _RECORD.unpack(content[: _RECORD.size])

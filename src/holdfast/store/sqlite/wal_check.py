@@ -25,7 +25,7 @@ MAGIC: Final = 0x377F0682
 _ORDER: Final = ">" if sys.byteorder == "big" else "<"
 
 # Seconds to wait for a checkpoint; this connection has no busy handler yet.
-_PATIENCE: Final = 30.0
+_BUSY_TIMEOUT: Final = 30.0
 
 Sums = tuple[int, int]
 
@@ -42,12 +42,12 @@ class Log(Struct, frozen=True):
 def require_whole(raw: apsw.Connection, store: Path) -> None:
     """Raise if SQLite recovered fewer frames than were acknowledged."""
     page = int(raw.pragma("page_size"))
-    log = _read(store, page, recovered(raw))
-    lost = _acknowledged(log) if log is not None else None
+    log = _read(store, page, recovered_frames(raw))
+    lost = _first_acknowledged(log) if log is not None else None
     if log is None or lost is None:
         return
     # Another process may have written the frames just now.
-    if recovered(raw) >= lost:
+    if recovered_frames(raw) >= lost:
         return
     # Or it has reset the log after a checkpoint. Checked last, because a frame count of the new log
     # is not comparable with the old one.
@@ -78,7 +78,7 @@ def is_whole_header(header: bytes) -> bool:
     if len(header) < HEADER.size:
         return False
     magic, *_, one, two = HEADER.unpack(header)
-    return magic & ~1 == MAGIC and summed(header[:24], (0, 0)) == (one, two)
+    return magic & ~1 == MAGIC and frame_checksum(header[:24], (0, 0)) == (one, two)
 
 
 def salts_of(header: bytes) -> tuple[int, int] | None:
@@ -102,9 +102,9 @@ def read_headers(store: Path, frame: int) -> tuple[bytes, bytes]:
         raise _unreadable(store, error) from error
 
 
-def recovered(raw: apsw.Connection) -> int:
+def recovered_frames(raw: apsw.Connection) -> int:
     """Return how many frames SQLite recovered; waits for a checkpoint of another process."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _BUSY_TIMEOUT
     while True:
         try:
             return raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
@@ -134,7 +134,7 @@ def _read(store: Path, page: int, known: int) -> Log | None:
     return Log((marks[0], marks[1]), page, known, frames)
 
 
-def _acknowledged(log: Log) -> int | None:
+def _first_acknowledged(log: Log) -> int | None:
     """Return the number of the first commit that is followed by a chained frame."""
     size = FRAME.size + log.page
     for place in range(len(log.frames) // size - 1):
@@ -143,12 +143,12 @@ def _acknowledged(log: Log) -> int | None:
         if ends and tuple(marks) == tuple(next_marks) == log.marks:
             start = (place + 1) * size
             content = log.frames[start : start + 8] + log.frames[start + FRAME.size : start + size]
-            if summed(content, (one, two)) == (next_one, next_two):
+            if frame_checksum(content, (one, two)) == (next_one, next_two):
                 return log.known + place + 1
     return None
 
 
-def summed(content: bytes, before: Sums) -> Sums:
+def frame_checksum(content: bytes, before: Sums) -> Sums:
     """Return SQLite's checksum of some words, continued from `before`."""
     words = struct.unpack(f"{_ORDER}{len(content) // 4}I", content)
     first, second = before

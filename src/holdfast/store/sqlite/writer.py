@@ -44,23 +44,32 @@ class _SpoiledError(Exception):
 
 
 class Job:
-    """A commit, work in a transaction or a look at the connection; and its caller's future."""
+    """A commit, work in a transaction or a read of the connection; and its caller's future."""
 
-    __slots__ = ("commit", "error", "future", "is_brief", "is_urgent", "look", "loop", "result",
-                 "work")  # fmt: skip
+    __slots__ = (
+        "commit",
+        "error",
+        "future",
+        "inspect",
+        "is_brief",
+        "is_urgent",
+        "loop",
+        "result",
+        "work",
+    )  # fmt: skip
 
     def __init__(
         self,
         *,
         commit: SessionCommit | None = None,
         work: Work | None = None,
-        look: Callable[[Connection], Any] | None = None,
+        inspect: Callable[[Connection], Any] | None = None,
         is_urgent: bool = False,
         is_brief: bool = True,
     ) -> None:
         self.commit = commit
         self.work = work
-        self.look = look
+        self.inspect = inspect
         self.is_urgent = is_urgent
         self.is_brief = is_brief
         self.loop = asyncio.get_running_loop()
@@ -98,9 +107,9 @@ class Writer:
         """Run work in a transaction; return its result after the commit is durable."""
         return await self.submit(Job(work=work, is_urgent=is_urgent, is_brief=is_brief))
 
-    async def look(self, look: Callable[[Connection], T]) -> T:
+    async def inspect(self, inspect: Callable[[Connection], T]) -> T:
         """Use the connection between two transactions, without taking the write lock."""
-        return cast("T", await self.submit(Job(look=look)))
+        return cast("T", await self.submit(Job(inspect=inspect)))
 
     def borrow(self) -> Connection | None:
         """Return the connection for use on this thread, or `None` if it is busy or unsound.
@@ -207,8 +216,8 @@ class Writer:
             if is_written:
                 self._commit(jobs)
             else:
-                look_at(self.connection, jobs)
-                self._run(self._admitted(_writing(jobs)))
+                inspect_connection(self.connection, jobs)
+                self._run(self._admit(_write_jobs(jobs)))
         except BaseException as error:
             # If this raised, every caller would wait forever.
             self._is_poisoned = True
@@ -267,15 +276,15 @@ class Writer:
                     later.error = job.error
                 return
             # The reserve may have been released for urgent jobs only.
-            jobs = self._admitted(jobs)
+            jobs = self._admit(jobs)
 
     def _write(self, jobs: Sequence[Job]) -> bool:
         """Write the rows of jobs without a commit or a wait; `False` if the thread must do it."""
         writing = jobs
         for job in jobs:
-            if job.look is not None:
-                look_at(self.connection, jobs)
-                writing = _writing(jobs)
+            if job.inspect is not None:
+                inspect_connection(self.connection, jobs)
+                writing = _write_jobs(jobs)
                 break
         if not writing:
             return True
@@ -343,7 +352,7 @@ class Writer:
     def _commit(self, jobs: Sequence[Job]) -> None:
         """Commit the open transaction; an error of the commit fails all its jobs."""
         for job in jobs:
-            if job.look is None:
+            if job.inspect is None:
                 break
         else:
             return
@@ -351,10 +360,10 @@ class Writer:
         try:
             self.connection.commit()
         except apsw.Error as error:
-            self._fail(_writing(jobs), error)
+            self._fail(_write_jobs(jobs), error)
         except HoldfastError as error:
             # The commit is durable only if the files of the store are still in place.
-            for job in _writing(jobs):
+            for job in _write_jobs(jobs):
                 job.error = error
         self._mean += _NEWEST * (time.perf_counter() - start - self._mean)
 
@@ -366,7 +375,7 @@ class Writer:
             job.error = None
         self._run(jobs)
 
-    def _admitted(self, jobs: Sequence[Job]) -> Sequence[Job]:
+    def _admit(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """Return the jobs that the disk has room for; the others get an error."""
         if not jobs or self._reserve.has_room or self._reserve.take():
             return jobs
@@ -423,17 +432,17 @@ class Writer:
             anchor.require_in_place()
 
 
-def _writing(jobs: Sequence[Job]) -> list[Job]:
-    """Return the jobs that do not only look at the connection."""
-    return [job for job in jobs if job.look is None]
+def _write_jobs(jobs: Sequence[Job]) -> list[Job]:
+    """Return the jobs that do more than read the connection."""
+    return [job for job in jobs if job.inspect is None]
 
 
-def look_at(connection: Connection, jobs: Sequence[Job]) -> None:
-    """Run the jobs that only look at the connection."""
+def inspect_connection(connection: Connection, jobs: Sequence[Job]) -> None:
+    """Run the jobs that only read the connection."""
     for job in jobs:
-        if job.look is not None:
+        if job.inspect is not None:
             try:
-                job.result = job.look(connection)
+                job.result = job.inspect(connection)
             except (apsw.Error, MemoryError) as error:
                 job.error = translate_error(error)
 

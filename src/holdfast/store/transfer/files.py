@@ -15,7 +15,7 @@ from holdfast.store.sqlite.checksums import fill_checksums
 from holdfast.store.sqlite.connection import Connection, connect, translate_errors
 from holdfast.store.sqlite.files import sync_file, sync_folder
 from holdfast.store.sqlite.migrate import require_not_newer, require_not_older, up, version
-from holdfast.store.transfer.sql import writing
+from holdfast.store.transfer.sql import insert_statement
 
 # Batch size, small enough that large rows fit into memory.
 TOGETHER: Final = 200
@@ -48,7 +48,7 @@ class FileEnd:
                 yield rows
 
     async def add(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        sql = writing(table, columns, ", ".join("?" * len(columns)))
+        sql = insert_statement(table, columns, ", ".join("?" * len(columns)))
         with translate_errors():
             self._connection.raw.cursor().executemany(sql, rows)
 

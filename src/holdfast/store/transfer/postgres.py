@@ -17,7 +17,7 @@ from holdfast.store.postgres.errors import GONE, REFUSED, LostError, meaning
 from holdfast.store.postgres.migrate import LOCK, up, version
 from holdfast.store.sqlite.migrate import require_not_newer, require_not_older
 from holdfast.store.transfer.files import TOGETHER
-from holdfast.store.transfer.sql import locking, numbering, writing
+from holdfast.store.transfer.sql import insert_statement, lock_statement, sequence_statement
 
 # No idle timeout, because the other side may be slow between two batches.
 _BEGINNING: Final = (
@@ -53,76 +53,76 @@ class DatabaseEnd:
         self._url = url
 
     async def columns(self, table: str) -> list[str]:
-        with explained(self._url):
+        with translate_transfer_errors(self._url):
             return [row[0] for row in await self._raw.fetch(COLUMNS, table)]
 
     async def value(self, sql: str) -> int:
-        with explained(self._url):
+        with translate_transfer_errors(self._url):
             return int(await self._raw.fetchval(sql))
 
     async def rows(self, sql: str) -> AsyncIterator[Sequence[Row]]:
-        with explained(self._url):
+        with translate_transfer_errors(self._url):
             cursor = await self._raw.cursor(sql)
-        while rows := await self._fetched(cursor):
+        while rows := await self._fetch(cursor):
             yield rows
 
-    async def _fetched(self, cursor: Any) -> list[Row]:
-        with explained(self._url):
+    async def _fetch(self, cursor: Any) -> list[Row]:
+        with translate_transfer_errors(self._url):
             return list(map(tuple, await cursor.fetch(TOGETHER)))
 
     async def add(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         places = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
-        with explained(self._url, table):
-            await self._raw.executemany(writing(table, columns, places), rows)
+        with translate_transfer_errors(self._url, table):
+            await self._raw.executemany(insert_statement(table, columns, places), rows)
 
     async def settle(self) -> None:
-        with explained(self._url):
+        with translate_transfer_errors(self._url):
             for sql in EMPTY:
                 await self._connection.execute(sql)
             await self._raw.execute(SESSION_KEYS)
             for table in _COUNTED:
-                await self._raw.execute(numbering(table))
+                await self._raw.execute(sequence_statement(table))
 
     async def faults(self) -> list[str]:
-        with explained(self._url):
+        with translate_transfer_errors(self._url):
             return await faults(self._connection)
 
 
 @asynccontextmanager
 async def from_database(url: str) -> AsyncIterator[DatabaseEnd]:
     """Open a store for reading; holds table locks that block writers."""
-    async with _connected(url) as connection:
-        with explained(url):
+    async with _connect(url) as connection:
+        with translate_transfer_errors(url):
             found = await version(connection.raw)
             require_not_newer(found)
             require_not_older(found)
-            await connection.raw.execute(locking("SHARE"))
+            await connection.raw.execute(lock_statement("SHARE"))
         yield DatabaseEnd(connection, url)
 
 
 @asynccontextmanager
 async def into_database(url: str, *, is_kept: bool = True) -> AsyncIterator[DatabaseEnd]:
     """Open a database as target; schema and rows are committed in one transaction."""
-    async with _connected(url, is_kept=is_kept) as connection:
-        with explained(url):
+    async with _connect(url, is_kept=is_kept) as connection:
+        with translate_transfer_errors(url):
             await connection.raw.execute(LOCK)
             await up(connection.raw)
-            await connection.raw.execute(locking("EXCLUSIVE"))
+            await connection.raw.execute(lock_statement("EXCLUSIVE"))
         yield DatabaseEnd(connection, url)
 
 
 @asynccontextmanager
-async def _connected(url: str, *, is_kept: bool = False) -> AsyncIterator[PostgresConnection]:
+async def _connect(url: str, *, is_kept: bool = False) -> AsyncIterator[PostgresConnection]:
     """Connect and begin a transaction; commits on success if `is_kept` is set."""
-    connection = await _opened(url)
+    connection = await _open(url)
     transaction = connection.raw.transaction()
     try:
-        with explained(url):
+        with translate_transfer_errors(url):
             await transaction.start()
             await connection.raw.execute(_BEGINNING)
         yield connection
         if is_kept:
-            with explained(url):
+            with translate_transfer_errors(url):
                 await transaction.commit()
     finally:
         # Closing the connection rolls back uncommitted changes.
@@ -130,11 +130,11 @@ async def _connected(url: str, *, is_kept: bool = False) -> AsyncIterator[Postgr
             await connection.close()
 
 
-async def _opened(url: str) -> PostgresConnection:
+async def _open(url: str) -> PostgresConnection:
     """Connect without retries, because a transfer is started manually."""
     try:
         if url_fault(url) is None:
-            with explained(url):
+            with translate_transfer_errors(url):
                 return await Link(url).open()
     except Invalid:
         # That error names a setting, but the URL may come from the command line.
@@ -143,7 +143,7 @@ async def _opened(url: str) -> PostgresConnection:
 
 
 @contextmanager
-def explained(url: str, table: str | None = None) -> Iterator[None]:
+def translate_transfer_errors(url: str, table: str | None = None) -> Iterator[None]:
     """Translate Postgres errors for a transfer; messages never contain the password."""
     shown = shown_url(url)
     try:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from holdfast.domain.errors import Code, Conflict, Internal
 from holdfast.store.database import Row
-from holdfast.store.transfer.sql import HELD, TABLES, looking, reading
+from holdfast.store.transfer.sql import RUNNING_TURNS, TABLES, has_rows_statement, select_statement
 
 _MODULUS: Final = 1 << 256
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -48,15 +48,15 @@ class TransferEnd(Protocol):
         """Return all faults of the rows, including broken hash chains, one sentence each."""
 
 
-Tell = Callable[[CopiedTable], None]
+Progress = Callable[[CopiedTable], None]
 
 
-async def copy(source: TransferEnd, target: TransferEnd, tell: Tell) -> list[CopiedTable]:
+async def copy(source: TransferEnd, target: TransferEnd, progress: Progress) -> list[CopiedTable]:
     """Copy all tables and compare both sides; on an error, discard the target."""
     copied = []
     for table in TABLES:
         copied.append(await _copy_table(source, table, target))
-        tell(copied[-1])
+        progress(copied[-1])
     await target.settle()
     for each in copied:
         if await _copy_table(target, each.table) != each:
@@ -76,7 +76,7 @@ async def count_rows(source: TransferEnd) -> list[CopiedTable]:
 
 async def require_idle(source: TransferEnd) -> None:
     """Raise if turns are running, because their process would continue in the old store."""
-    if held := await source.value(HELD):
+    if held := await source.value(RUNNING_TURNS):
         raise Conflict(
             Code.TURN_RUNNING,
             f"Turns are running in {held} sessions: wait for their end or interrupt them, and stop "
@@ -88,7 +88,7 @@ async def require_idle(source: TransferEnd) -> None:
 async def require_empty(target: TransferEnd) -> None:
     """Raise if the store contains any rows."""
     for table in TABLES:
-        if await target.value(looking(table)):
+        if await target.value(has_rows_statement(table)):
             raise Conflict(
                 Code.STORE_NOT_EMPTY,
                 f"The target is not empty: it has {table}. Choose an empty one; nothing is ever "
@@ -104,7 +104,7 @@ async def _copy_table(
     # Sorted, because the column order may differ between the databases.
     columns = sorted(await source.columns(table))
     count = total = 0
-    async for rows in source.rows(reading(table, columns)):
+    async for rows in source.rows(select_statement(table, columns)):
         if target is not None:
             await target.add(table, columns, rows)
         count += len(rows)

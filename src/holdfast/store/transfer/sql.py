@@ -44,7 +44,7 @@ TABLES: Final = {
     "mentioned_ids": "owner, name, entity_key",
 }
 
-HELD = """
+RUNNING_TURNS = """
 -- Sessions with a running turn, or one that was killed.
 SELECT count(*)
   FROM sessions
@@ -54,24 +54,24 @@ SELECT count(*)
 EVERY: Final = ", ".join(TABLES)
 
 
-def reading(table: str, columns: Sequence[str]) -> str:
+def select_statement(table: str, columns: Sequence[str]) -> str:
     """Return the query for all rows of a table, in key order."""
-    names, order = _quoted(columns), TABLES[table]
+    names, order = _quote(columns), TABLES[table]
     return f"SELECT {names} FROM {table} ORDER BY {order}"  # noqa: S608 — constant names
 
 
-def writing(table: str, columns: Sequence[str], places: str) -> str:
+def insert_statement(table: str, columns: Sequence[str], places: str) -> str:
     """Return the INSERT for one row with the given placeholders."""
-    names = _quoted(columns)
+    names = _quote(columns)
     return f"INSERT INTO {table} ({names}) VALUES ({places})"  # noqa: S608 — constant names
 
 
-def looking(table: str) -> str:
+def has_rows_statement(table: str) -> str:
     """Return the query that checks whether a table has a row."""
     return f"SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT 1) found"  # noqa: S608 — constant name
 
 
-def numbering(table: str) -> str:
+def sequence_statement(table: str) -> str:
     """Return the statement that moves the key sequence of a table past its largest key."""
     return f"""
 SELECT setval(pg_get_serial_sequence('{table}', 'key'), coalesce(max(key), 1), max(key) IS NOT NULL)
@@ -79,10 +79,10 @@ SELECT setval(pg_get_serial_sequence('{table}', 'key'), coalesce(max(key), 1), m
 """  # noqa: S608 — constant name
 
 
-def locking(mode: str) -> str:
+def lock_statement(mode: str) -> str:
     """Return the statement that locks all tables against writers."""
     return f"LOCK TABLE {EVERY} IN {mode} MODE"
 
 
-def _quoted(columns: Sequence[str]) -> str:
+def _quote(columns: Sequence[str]) -> str:
     return ", ".join(f'"{each}"' for each in columns)

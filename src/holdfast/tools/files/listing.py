@@ -27,7 +27,7 @@ Glob = Annotated[str, Meta(min_length=1, max_length=1000)]
 
 _ENTRIES_MOST: Final = 1000
 # Limits the entries read, because a directory can be larger than any result.
-_LOOKS_MOST: Final = 200_000
+_SCANNED_MOST: Final = 200_000
 
 
 class ListDirectoryArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -126,7 +126,7 @@ class DirectoryTree:
         names = []
         with os.scandir(folder) as listing:
             for entry in listing:
-                if self._entries_seen >= _LOOKS_MOST:
+                if self._entries_seen >= _SCANNED_MOST:
                     self.is_truncated = True
                     break
                 self._entries_seen += 1

@@ -191,7 +191,7 @@ class Worktree:
             raise protected_path(path)
         return ":(top)" if below == "." else f":(top,literal){below}"
 
-    async def protected(self, names: Iterable[str]) -> list[str]:
+    async def find_protected(self, names: Iterable[str]) -> list[str]:
         """Return the protected files among the names, including hard links to such a file."""
         top, context = self.repository.top, self.git.context
 

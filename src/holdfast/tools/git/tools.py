@@ -152,7 +152,7 @@ class _GitTools:
             )
             if names.exit_code:
                 return _command_form(names)
-            closed = await worktree.protected(nul_records(names))
+            closed = await worktree.find_protected(nul_records(names))
             hiding = [f":(top,literal,exclude){name}" for name in closed]
             found = _command_form(await shadow.run_read_only(*words, "--", spec, *hiding))
         if closed:
@@ -229,7 +229,7 @@ async def _plan(worktree: Worktree, arguments: CommitArguments) -> PlannedCommit
         tree = await _stage(shadow, specs)
         listing = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--diff-filter=d")
         names = nul_records(await shadow.run_staging(*listing, before, tree))
-        if closed := await worktree.protected(names):
+        if closed := await worktree.find_protected(names):
             raise protected_path(visible(closed[0]))
         await _require_no_filter(shadow, names)
         form = shadow.settings.get("extensions.objectformat", "sha1")

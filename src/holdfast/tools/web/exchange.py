@@ -90,7 +90,7 @@ class WebExchange:
 
     async def answer(self) -> "WebResponse":
         """Send the request and read the response head; failures raise `UnansweredRequest`."""
-        with _unanswered():
+        with _no_answer_error():
             response = await self._connection.handle_async_request(self._request)
         size = sum(len(name) + len(value) for name, value in response.headers)
         if len(response.headers) > HEADERS_MOST or size > HEAD_LARGEST:
@@ -126,7 +126,7 @@ class WebResponse:
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Yield the body in chunks as sent; raise if it is shorter than its declared length."""
-        with _unanswered():
+        with _no_answer_error():
             async for chunk in self._response.aiter_stream():
                 yield chunk
 
@@ -234,7 +234,7 @@ async def _open(url: Url, address: str, tls: ssl.SSLContext | None) -> httpcore2
 
 
 @contextmanager
-def _unanswered() -> Iterator[None]:
+def _no_answer_error() -> Iterator[None]:
     try:
         yield
     except httpcore2.ProtocolError as error:

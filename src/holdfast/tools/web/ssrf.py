@@ -172,7 +172,7 @@ def read_url(text: str, *, schemes: Iterable[str] = ("https",)) -> Url:
     if "@" in found["authority"]:
         raise _insecure_url("it contains a user name or a password")
     authority = _AUTHORITY.fullmatch(found["authority"])
-    host = _bracketed(authority["host"]) if authority else None
+    host = _bracket(authority["host"]) if authority else None
     port = int((authority and authority["port"]) or _USUAL_PORT[scheme])
     if host is None or port > 0xFFFF:
         raise _insecure_url("its host is ambiguous")
@@ -216,13 +216,13 @@ def is_local_name(host: str) -> bool:
 
 def _entry(text: str) -> tuple[str, int] | None:
     found = _AUTHORITY.fullmatch(text)
-    host = _bracketed(found["host"]) if found else None
+    host = _bracket(found["host"]) if found else None
     if found is None or host is None:
         return None
     return host, int(found["port"] or _USUAL_PORT["https"])
 
 
-def _bracketed(text: str) -> str | None:
+def _bracket(text: str) -> str | None:
     if text.startswith("["):
         inner = text[1:-1].lower()
         return inner if re.fullmatch(r"[0-9a-f:.]*:[0-9a-f:.]*", inner) else None

@@ -1,4 +1,4 @@
-"""The claim that the journal of a hosted session makes about it."""
+"""The observation that a hosted session makes about itself, derived from its rows."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -40,8 +40,8 @@ SETTLED: Final[Mapping[Settlement, str]] = {
 }
 
 
-class JournalView(Struct, frozen=True, kw_only=True):
-    """The part of a session's journal needed to resolve it: session, messages and calls.
+class HostedSessionView(Struct, frozen=True, kw_only=True):
+    """The part of a hosted session needed to resolve it: session, messages and calls.
 
     Only messages with calls, results and notices matter; others may be omitted.
     """
@@ -56,8 +56,8 @@ class JournalView(Struct, frozen=True, kw_only=True):
         return Subject(self.session.owner, EntityType.AGENT_SESSION, self.session.id)
 
 
-class JournalClaim(Struct, frozen=True, kw_only=True):
-    """The claim derived from a journal; `times` holds the row times of its scalar fields."""
+class HostedObservation(Struct, frozen=True, kw_only=True):
+    """The observation of a hosted session; `times` holds the row times of its scalar fields."""
 
     reference: str
     fields: dict[str, Any]
@@ -65,13 +65,13 @@ class JournalClaim(Struct, frozen=True, kw_only=True):
     last_at: datetime
 
 
-def claim_of(journal: JournalView, horizon: AsOf = EVERYTHING) -> JournalClaim | None:
-    """Return the journal's claim within the horizon; None before the session was created."""
-    session = journal.session
+def claim_of(hosted: HostedSessionView, horizon: AsOf = EVERYTHING) -> HostedObservation | None:
+    """Return the session's own observation; None if the horizon is before its creation."""
+    session = hosted.session
     if not horizon.shows(session.created_at, session.created_at):
         return None
-    rows = [row for row in _own_rows(journal) if horizon.shows(row.created_at, row.created_at)]
-    results = _results(rows, journal.calls)
+    rows = [row for row in _own_rows(hosted) if horizon.shows(row.created_at, row.created_at)]
+    results = _results(rows, hosted.calls)
     opened = {"type": OPENED, "result": "success", "timestamp": _at(session.created_at)}
     fields: dict[str, Any] = {
         "session_id": session.id,
@@ -85,7 +85,7 @@ def claim_of(journal: JournalView, horizon: AsOf = EVERYTHING) -> JournalClaim |
         closing = {"ended_at": _at(ended)} | _duration(session.created_at, ended)
         fields |= closing
         times |= dict.fromkeys(closing, truncate_to_ms(ended))
-    return JournalClaim(
+    return HostedObservation(
         reference=f"journal:{session.id}",
         fields=fields,
         times=times,
@@ -97,11 +97,11 @@ def claim_of(journal: JournalView, horizon: AsOf = EVERYTHING) -> JournalClaim |
 _CallResult = tuple[Message, ToolResult, str]
 
 
-def _own_rows(journal: JournalView) -> Iterator[Message]:
+def _own_rows(hosted: HostedSessionView) -> Iterator[Message]:
     """Yield the rows that the session wrote itself, without those a fork inherited."""
-    forked = journal.session.forked_from
+    forked = hosted.session.forked_from
     inherited = forked.sequence if forked else 0
-    return (row for row in journal.messages if row.sequence > inherited)
+    return (row for row in hosted.messages if row.sequence > inherited)
 
 
 def _results(rows: Iterable[Message], calls: Sequence[Call]) -> list[_CallResult]:
