@@ -22,6 +22,12 @@ ENTRY_POINT = re.compile(
     r"|process/(?:agent_supervisor|supervisor/(?:main|wrapper))\.py"
 )
 WIRING = re.compile(r"(?:app|wiring|open_store|cli/app|http/app)\.py")
+# As the whole name of a function that does work, these say neither the action nor the result.
+PARTICIPLE = re.compile(
+    r"_*(?:asked|begun|built|closed|copied|counted|ended|failed|found|gathered|given|granted|heard"
+    r"|joined|judged|kept|lent|made|meant|merged|moved|named|opened|passed|placed|planned|prepared"
+    r"|required|said|seen|sent|settled|shown|started|stored|taken|told|written)"
+)
 # Applied migrations keep their bytes, and generated pages repeat what the source says.
 PROSE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "docs/decisions/*.md")
 
@@ -36,6 +42,7 @@ def measure(source: tuple[Module, ...]) -> dict[str, float]:
         "folders with too many modules": len(crowded_folders(source)),
         "share of modules with one importer": share_of(lone_modules(source), source),
         "class names defined twice": len(ambiguous_classes(source)),
+        "functions named by a participle": len(participle_functions(source)),
         "dialect words in the source": sum(words_in(source).values()),
         "dialect words in the docs": sum(dialect(prose()).values()),
     }
@@ -74,6 +81,17 @@ def ambiguous_classes(source: Iterable[Module]) -> dict[str, list[str]]:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].append(one.name)
     return {name: where for name, where in homes.items() if len(where) > 1}
+
+
+def participle_functions(source: Iterable[Module]) -> list[str]:
+    """Return the functions, properties aside, whose whole name is a participle."""
+    return [
+        f"{one.name}:{each.lineno} {each.name}"
+        for one in source
+        for each in functions(one.tree)
+        if PARTICIPLE.fullmatch(each.name)
+        and not any("property" in ast.unparse(mark) for mark in each.decorator_list)
+    ]
 
 
 def dialect(texts: Iterable[str], *, letter: str = r"\w") -> Counter[str]:
@@ -151,6 +169,7 @@ def print_shape() -> None:
     print("crowded:", crowded_folders(source))
     print("one importer:", ", ".join(lone_modules(source)))
     print("several meanings:", ", ".join(sorted(ambiguous_classes(source))))
+    print("participles:", ", ".join(participle_functions(source)))
     print("dialect:", dict(words_in(source).most_common(12)))
 
 

@@ -13,6 +13,7 @@ from tests.house.shape import (
     length,
     lone_modules,
     measure,
+    participle_functions,
 )
 from tests.house.source import Function, Module, functions, module, modules
 from tests.house.watched import watched
@@ -31,6 +32,7 @@ CEILINGS: dict[str, tuple[float, float]] = {
     "folders with too many modules": (0, 0),
     "share of modules with one importer": (10, 10),
     "class names defined twice": (6, 6),
+    "functions named by a participle": (43, 0),
     "dialect words in the source": (0, 0),
     "dialect words in the docs": (0, 0),
 }
@@ -101,10 +103,15 @@ def test_each_measure_finds_what_it_is_there_for() -> None:
     user = module(
         "services/user.py", "from holdfast.services.lone import Twice as T\nclass Twice(T): ...\n"
     )
+    guess = module(
+        "services/guess.py",
+        "def _judged(): ...\ndef judge(): ...\n@property\ndef told(self): ...\n",
+    )
     many = [module(f"crowd/m{number}.py", "") for number in range(FOLDER_CAP + 1)]
 
     assert lone_modules((lone, user)) == ["services/lone.py", "services/user.py"]
     assert ambiguous_classes((lone, user)) == {"Twice": ["services/lone.py", "services/user.py"]}
+    assert participle_functions([guess]) == ["services/guess.py:1 _judged"]
     assert crowded_folders(many) == {"crowd": FOLDER_CAP + 1}
     assert dialect(["He told nobody.", "Ink, think."]) == {"told": 1, "nobody": 1, "ink": 1}
 
