@@ -319,7 +319,9 @@ async def _run_parts(
     stack.push_async_callback(tools.aclose)
     stack.push_async_callback(pool.aclose)
     await stack.enter_async_context(keeping)
-    engine = _Deferred(lambda: _engine(llms.get_component(), tools.get_component(), outside, secrets))
+    engine = _Deferred(
+        lambda: _engine(llms.get_component(), tools.get_component(), outside, secrets)
+    )
     player = _Deferred(lambda: programs.get_component()[1])
     loops = _DeferredLoops()
     return _RunParts(
@@ -410,7 +412,11 @@ class _DeferredPool:
         self._programs = programs
 
     def held(self) -> frozenset[SessionKey]:
-        return self._programs.get_component()[0].held() if self._programs.is_built else frozenset()
+        return (
+            self._programs.get_component()[0].held()
+            if self._programs.is_built
+            else frozenset()
+        )
 
     async def end(self, key: SessionKey, why: ProcessEnding = ProcessEnding.CLOSED) -> None:
         if self._programs.is_built:

@@ -228,7 +228,7 @@ def build_loops(
 
     def services() -> LoopServices:
         return LoopServices(
-            toolbox=parts.tools.built(),
+            toolbox=parts.tools.get_component(),
             alone=lambda tool: OwnFunction(
                 function_tool(tool, functions.runner), lambda: records.secrets.scrubber
             ),

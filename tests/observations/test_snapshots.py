@@ -82,7 +82,7 @@ async def test_one_more_claim_is_merged_into_what_is_remembered(quiet: Holdfast)
     async def counted() -> tuple[int, bool]:
         async def look(tx: object) -> tuple[int, bool]:
             found = await find(tx, quiet.owner, "abc123")  # type: ignore[arg-type]
-            before = resolver.folds.look(NAME)
+            before = resolver.folds.get(NAME)
             known = await resolver.fold_of(tx, found)  # type: ignore[arg-type]
             resolver.folds.put(NAME, known)
             return known.fold.count, before is not None and known.fold is before.fold
@@ -106,12 +106,12 @@ def test_what_weighs_too_much_in_all_is_forgotten(monkeypatch: pytest.MonkeyPatc
         memory.put(name, merged(1))
     memory.put(names[4], merged(1, 2))
 
-    assert [memory.look(name) is not None for name in names] == [False, False, True, True, True]
+    assert [memory.get(name) is not None for name in names] == [False, False, True, True, True]
     assert memory.take(names[3]) is not None
     assert memory.take(names[3]) is None
     heavy = replace(merged(1), size=1 << 30)
     memory.put(names[0], heavy)
-    assert (memory.look(names[0]), memory.look(names[4])) == (heavy, None)
+    assert (memory.get(names[0]), memory.get(names[4])) == (heavy, None)
 
 
 @pytest.mark.parametrize("place", [{"key": 77}, {"session_key": SessionKey(77)}])

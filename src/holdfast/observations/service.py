@@ -346,7 +346,7 @@ class Observations(ObservationReader):
             raise
 
     def _is_light(self, known: KnownEntity) -> bool:
-        kept = self._resolver.folds.look(known.entity_id)
+        kept = self._resolver.folds.get(known.entity_id)
         return kept is not None and kept.size < LIGHT
 
     async def _enter(

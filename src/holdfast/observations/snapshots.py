@@ -132,7 +132,7 @@ class SizedCache(Generic[T]):
         self._known: OrderedDict[EntityId, T] = OrderedDict()
         self._bytes = 0
 
-    def look(self, entity_id: EntityId) -> T | None:
+    def get(self, entity_id: EntityId) -> T | None:
         """Return the cached value; the caller must not modify it."""
         with self._lock:
             return self._known.get(entity_id)
@@ -226,7 +226,7 @@ class Resolver:
         if state is None:
             raise entity_not_found()
         source = (state.chain, state.updated_at, state.inherited, _newest(known))
-        kept = self._hosted.look(known.entity_id)
+        kept = self._hosted.get(known.entity_id)
         if kept is None or kept.source != source:
             entity = await compute_as_of(tx, known, EVERYTHING)
             kept = CachedEntity(entity, source, len(encode_entity(entity)))

@@ -220,7 +220,7 @@ class ProcessRegistry:
         """Return whether this is the current slot of its session; an ended one is not."""
         return self._slots.get(slot.process_slot.key) is slot
 
-    def running_sessions(self) -> frozenset[SessionKey]:
+    def held(self) -> frozenset[SessionKey]:
         """Return the sessions whose processes run here."""
         return frozenset(key for key, slot in self._slots.items() if slot.agent_session is not None)
 

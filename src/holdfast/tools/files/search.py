@@ -71,7 +71,7 @@ def _find(
     with file_access.resolve_path(scope, arguments.path) as path_target:
         if not path_target.is_folder():
             with file_access.file(scope, path_target) as descriptor:
-                search.look(arguments.path, read_whole(descriptor, arguments.path))
+                search.scan(arguments.path, read_whole(descriptor, arguments.path))
             return search.result(withheld=0)
         with file_access.folder(path_target) as top:
             tree = DirectoryTree(file_access, scope, path_target, stop)
@@ -91,7 +91,7 @@ def _find(
                 except OSError:
                     continue
                 else:
-                    search.look(display_path(arguments.path, entry.names), content)
+                    search.scan(display_path(arguments.path, entry.names), content)
     search.is_truncated |= tree.is_truncated
     return search.result(withheld=tree.withheld)
 
@@ -132,7 +132,7 @@ class _Search:
         self._files += 1
         self.is_truncated |= trouble.code is ResultCode.TOO_LARGE
 
-    def look(self, path: str, content: bytes) -> None:
+    def scan(self, path: str, content: bytes) -> None:
         """Search one file."""
         self._files += 1
         self._bytes += len(content)
