@@ -11,9 +11,9 @@ import pytest
 from holdfast import Holdfast, RunScope, open_holdfast
 from holdfast.app import Environment
 from holdfast.domain.time import moment
+from holdfast.observations.claims import Claim, accept_payload
 from holdfast.observations.merge import resolve
-from holdfast.observations.model import EntityType, Observation, Subject
-from holdfast.observations.queries import ImportMark
+from holdfast.observations.model import EntityType, Observation, ObservationKind, Subject
 from holdfast.wire.observations import entity_form
 from tests.marks import proves
 from tests.mcp.clients import Line, line_to
@@ -81,8 +81,14 @@ async def claimed(
 async def late(house: Holdfast, payload: dict[str, Any], key: str, luck: random.Random) -> None:
     """Bring in a claim that was true before others that are known already."""
     then = moment(luck.randrange(1_700_000_000_000, 1_800_000_000_000))
-    mark = ImportMark(source="a file", idempotency_key=key, observed_at=then)
-    await house.observations.import_(house.owner, EntityType.AGENT_SESSION, payload, mark)
+    claim = Claim(
+        payload=accept_payload(EntityType.AGENT_SESSION, payload),
+        kind=ObservationKind.IMPORT,
+        source="a file",
+        idempotency_key=key,
+        observed_at=then,
+    )
+    await house.observations.import_(house.owner, claim)
 
 
 async def judged(house: Holdfast, line: Line, luck: random.Random, name: str) -> list[str]:
