@@ -412,11 +412,7 @@ class _DeferredPool:
         self._programs = programs
 
     def held(self) -> frozenset[SessionKey]:
-        return (
-            self._programs.get_component()[0].held()
-            if self._programs.is_built
-            else frozenset()
-        )
+        return self._programs.get_component()[0].held() if self._programs.is_built else frozenset()
 
     async def end(self, key: SessionKey, why: ProcessEnding = ProcessEnding.CLOSED) -> None:
         if self._programs.is_built:

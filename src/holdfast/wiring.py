@@ -414,7 +414,7 @@ def build_acp_runtime(
     launcher = AgentLauncher(
         registry,
         start_settings=build_process_registry(config, secrets, processes),
-        companions=PassthroughServers(_remote(config, secrets)),
+        mcp_servers=PassthroughServers(_remote(config, secrets)),
         deadlines=deadlines,
         line_limit=limits.line_limit,
         raw_log_writer=raw_log_writer if limits.raw_log else None,

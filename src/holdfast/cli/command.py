@@ -102,7 +102,7 @@ def run_on_loop(work: Coroutine[Any, Any, T]) -> T:
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return the fastest event loop that is installed; `None` stands for that of asyncio."""
+    """Return the fastest event loop that is installed; `None` means that of asyncio."""
     try:
         from uvloop import new_event_loop
     except ImportError:

@@ -116,7 +116,7 @@ def translate_error(error: BaseException) -> HoldfastError:
         return out_of_memory()
     if isinstance(error, OSError) and (translate := _SYSTEM.get(error.errno or 0)):
         return translate()
-    # Python has no exception class of its own for this.
+    # Python has no separate exception class for this.
     if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
         return _system_limit()
     log.error("unexpected error", exc_info=error)

@@ -106,7 +106,7 @@ class GlobalOptions:
 
 
 def hoist_global_flags(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with the global flags first, so that they may stand anywhere.
+    """Return the arguments with the global flags first, so that they may be anywhere.
 
     Arguments after `--` are never flags.
     """

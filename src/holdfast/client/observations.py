@@ -254,8 +254,8 @@ class RemoteObservations(RemotePart):
         return await self._requests.post(path, body, kind, seconds=seconds)
 
 
-def _key(given: str | None) -> str | None:
-    return None if given is None else require_idempotency_key(given)
+def _key(key: str | None) -> str | None:
+    return None if key is None else require_idempotency_key(key)
 
 
 def _path(session_id: str, *rest: str) -> str:

@@ -349,11 +349,11 @@ _TYPE_MESSAGES: Final[Mapping[str, str]] = {
 }
 
 
-def read_servers(given: GivenValue) -> tuple[McpServer, ...]:
+def read_servers(value: GivenValue) -> tuple[McpServer, ...]:
     """Return the servers in a file; errors are reported with their line."""
-    if not isinstance(given.value, Mapping):
-        raise given.below("").invalid("must be tables [mcp.servers.NAME]")
-    return tuple(_server(given, name, table) for name, table in given.value.items())
+    if not isinstance(value.value, Mapping):
+        raise value.below("").invalid("must be tables [mcp.servers.NAME]")
+    return tuple(_server(value, name, table) for name, table in value.value.items())
 
 
 def _server(given: GivenValue, name: str, table: Any) -> McpServer:

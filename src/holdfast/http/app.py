@@ -193,7 +193,7 @@ class Application:
         return caller
 
     async def _build_request(
-        self, request: Request, route: Route, found: RouteMatch, caller: Caller | None
+        self, request: Request, route: Route, match: RouteMatch, caller: Caller | None
     ) -> RouteRequest[Any, Any]:
         query = decode_query(request.query, route.query, tolerant=route.tolerant)
         raw = await read_body(request) if route.changes else b""
@@ -206,7 +206,7 @@ class Application:
             response_budget=self._context.response_budget,
             caller=caller,
             route=route,
-            path=found.values,
+            path=match.values,
             query=query,
             body=body,
             headers=request.headers,

@@ -140,15 +140,15 @@ def decode_query(query: str, kind: type[Struct], *, tolerant: bool) -> Any:
     return _convert(found, kind)
 
 
-def _convert(found: dict[str, Any], kind: type[Struct]) -> Any:
+def _convert(values: dict[str, Any], kind: type[Struct]) -> Any:
     fields = _fields_of(kind)
     try:
-        query = msgspec.convert(found, kind, strict=False)
+        query = msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
-        for name, value in found.items():
+        for name, value in values.items():
             _require_value(name, value, fields[name].type)
         raise _invalid_query(*describe_violation(error, kind)) from None
-    for name, value in found.items():
+    for name, value in values.items():
         _require_unambiguous(name, value, getattr(query, fields[name].name))
     return query
 

@@ -204,24 +204,24 @@ class CursorMemory:
         )
         return _FileClaim(claim=claim, key=key, repairs=mended)
 
-    async def _write(self, found: _FileClaim) -> bool:
+    async def _write(self, claim: _FileClaim) -> bool:
         """Write a claim, unless this is a dry run; return whether it is new."""
         if self._is_dry:
             return True
-        done = await self._observations.import_(self._owner, found.claim)
+        done = await self._observations.import_(self._owner, claim.claim)
         # A concurrent run may have imported it already.
         return not done.deduplicated
 
-    def _note(self, path: str, found: _FileClaim, subject: Subject, *, is_new: bool) -> None:
+    def _note(self, path: str, claim: _FileClaim, subject: Subject, *, is_new: bool) -> None:
         self._counts["imported" if is_new else "unchanged"] += 1
         self._warned += [
             FileWarning(file=path, code=each.code, field=each.field, message=each.message)
-            for each in found.claim.payload.warnings
+            for each in claim.claim.payload.warnings
         ]
-        self._counts["repaired"] += bool(found.repairs)
-        self._repairs += found.repairs
+        self._counts["repaired"] += bool(claim.repairs)
+        self._repairs += claim.repairs
         # In a dry run the timeline is computed from this file alone.
-        is_on = self._is_dry and _starts_timeline(self._owner, found)
+        is_on = self._is_dry and _starts_timeline(self._owner, claim)
         self._subjects[subject] = self._subjects.get(subject, False) or is_on
 
     def _fail(self, path: str, error: str, details: Any) -> None:
@@ -298,9 +298,9 @@ class CursorMemory:
                 return False
 
 
-def _starts_timeline(owner: Owner, found: _FileClaim) -> bool:
+def _starts_timeline(owner: Owner, claim: _FileClaim) -> bool:
     """Return whether a claim alone creates its entity's first timeline event."""
-    subject = found.claim.payload.subject_of(owner)
-    observation = build_observation(subject, found.claim, ordinal=1, created_ms=0)
+    subject = claim.claim.payload.subject_of(owner)
+    observation = build_observation(subject, claim.claim, ordinal=1, created_ms=0)
     first = _FIRST[subject.entity_type]
     return any(event.event_type is first for event in events_of(resolve(subject, [observation])))

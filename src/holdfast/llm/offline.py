@@ -276,25 +276,25 @@ def _result_text(result: LlmMessage) -> str:
         return result.text
 
 
-def _report_file(found: Mapping[str, Any]) -> str:
-    shown = f"lines {found['start_line']} to {found['end_line']} of {found['total_lines']}"
-    return f"{shown}:\n\n{found['content']}"
+def _report_file(result: Mapping[str, Any]) -> str:
+    shown = f"lines {result['start_line']} to {result['end_line']} of {result['total_lines']}"
+    return f"{shown}:\n\n{result['content']}"
 
 
-def _report_listing(found: Mapping[str, Any]) -> str:
-    entries = [f"{each['path']}{'/' * (each['type'] == 'directory')}" for each in found["entries"]]
-    withheld = f"\n({found['withheld']} more are protected.)" if found.get("withheld") else ""
+def _report_listing(result: Mapping[str, Any]) -> str:
+    entries = [f"{each['path']}{'/' * (each['type'] == 'directory')}" for each in result["entries"]]
+    withheld = f"\n({result['withheld']} more are protected.)" if result.get("withheld") else ""
     return ("\n".join(entries) or "Nothing is there.") + withheld
 
 
-def _report_matches(found: Mapping[str, Any]) -> str:
-    lines = [f"{each['path']}:{each['line']}: {each['text']}" for each in found["matches"]]
+def _report_matches(result: Mapping[str, Any]) -> str:
+    lines = [f"{each['path']}:{each['line']}: {each['text']}" for each in result["matches"]]
     return "\n".join(lines) or "I found nothing."
 
 
-def _report_command(found: Mapping[str, Any]) -> str:
-    output = f"{found['stdout']}{found['stderr']}".strip()
-    return f"It ended with {found['exit_code']}.\n\n{output}".strip()
+def _report_command(result: Mapping[str, Any]) -> str:
+    output = f"{result['stdout']}{result['stderr']}".strip()
+    return f"It ended with {result['exit_code']}.\n\n{output}".strip()
 
 
 _REPORTS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {

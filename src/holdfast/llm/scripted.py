@@ -343,8 +343,8 @@ def _calls(step: ScriptedStep, request: LlmRequest) -> list[LlmDelta]:
     return deltas
 
 
-def _failure(given: FailureKind | ScriptedError) -> Failed:
-    error = given if isinstance(given, ScriptedError) else ScriptedError(kind=given)
+def _failure(failure: FailureKind | ScriptedError) -> Failed:
+    error = failure if isinstance(failure, ScriptedError) else ScriptedError(kind=failure)
     return Failed(
         kind=error.kind,
         message=f"The script answers this request with the failure {error.kind}.",

@@ -66,9 +66,9 @@ def _decode_message(line: bytes) -> dict[str, Any]:
     return found
 
 
-def _is_id(given: Any) -> bool:
+def _is_id(value: Any) -> bool:
     # `bool` is a subclass of `int` in Python.
-    return isinstance(given, int | str) and not isinstance(given, bool)
+    return isinstance(value, int | str) and not isinstance(value, bool)
 
 
 def _id_of(line: bytes) -> int | str | None:

@@ -215,7 +215,7 @@ _NOTHING: Final = (
     "There is no earlier session to continue. Start the work, and record what you do with "
     "submit_agent_session, so that a later session can continue from it."
 )
-_SETTLE: Final = (
+_SETTLE_PROMPT: Final = (
     "Call list_unknown_calls. For each call, find out whether it was executed, without "
     "executing it again: check what it would have changed. Report what you found and what "
     "you propose: retry, skip, or mark_done with its result. Call settle_call only for calls "
@@ -236,7 +236,7 @@ async def render_prompt(
     if unknown := sorted(set(given) - set(prompt.arguments)):
         raise Invalid(Code.INVALID_INPUT, f"The prompt {name} has no argument {unknown[0]!r}.")
     if name == SETTLE:
-        return PromptText(words=_SETTLE)
+        return PromptText(words=_SETTLE_PROMPT)
     named = given.get(SESSION_ID) or await _latest_session(holdfast, owner)
     if named is None:
         return PromptText(words=_NOTHING)

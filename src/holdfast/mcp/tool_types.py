@@ -72,25 +72,25 @@ def arguments_of(payload: type[Struct]) -> tuple[Argument, ...]:
     )
 
 
-def validate_arguments(taken: Sequence[Argument], given: Mapping[str, Any]) -> dict[str, Any]:
+def validate_arguments(declared: Sequence[Argument], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sent arguments, or raise one `Invalid` that lists every violation."""
-    known = {each.name for each in taken}
-    issues = [issue for each in taken for issue in _violations(each, given)]
-    issues += [_unknown(name, known) for name in given if name not in known]
+    known = {each.name for each in declared}
+    issues = [issue for each in declared for issue in _violations(each, values)]
+    issues += [_unknown(name, known) for name in values if name not in known]
     if issues:
         raise rejection(issues)
     return {
-        each.name: _plain(each, given[each.name])
-        for each in taken
-        if given.get(each.name) is not None
+        each.name: _plain(each, values[each.name])
+        for each in declared
+        if values.get(each.name) is not None
     }
 
 
-def _violations(argument: Argument, given: Mapping[str, Any]) -> list[Issue]:
-    name, value = argument.name, given.get(argument.name)
+def _violations(argument: Argument, values: Mapping[str, Any]) -> list[Issue]:
+    name, value = argument.name, values.get(argument.name)
     if value is None:
         # For an argument of any type, null is a value.
-        is_sent = name in given and argument.kind is Any
+        is_sent = name in values and argument.kind is Any
         is_missing = argument.is_required and not is_sent
         return [_issue(name, None, "required", "is required")] if is_missing else []
     match argument.kind:
@@ -134,11 +134,11 @@ _DEFINITION: Final = "#/$defs/{name}"
 _OPAQUE: Final[Mapping[str, Schema]] = {"Code": {"type": "string"}}
 
 
-def input_schema(taken: Sequence[Argument], *, is_open: bool = False) -> Schema:
+def input_schema(declared: Sequence[Argument], *, is_open: bool = False) -> Schema:
     """Return the schema of a tool's arguments; an open one allows additional members."""
     # Null is described but not declared, because some clients reject a field with two types.
-    properties = {each.name: _describe(each) for each in taken}
-    required = [each.name for each in taken if each.is_required]
+    properties = {each.name: _describe(each) for each in declared}
+    required = [each.name for each in declared if each.is_required]
     return {
         "type": "object",
         "properties": properties,
@@ -153,13 +153,13 @@ def _describe(argument: Argument) -> Schema:
     return {"description": words, **schema}
 
 
-def output_schema(given: Sequence[type[Struct]]) -> Schema:
+def output_schema(forms: Sequence[type[Struct]]) -> Schema:
     """Return the schema of a tool's result: one of its forms, or the error form.
 
     Errors are included, because some clients validate them against the schema as well.
     """
     found, definitions = msgspec.json.schema_components(
-        (*given, ErrorForm), ref_template=_DEFINITION
+        (*forms, ErrorForm), ref_template=_DEFINITION
     )
     definitions |= {name: _OPAQUE[name] for name in definitions if name in _OPAQUE}
     if "MessageForm" in definitions:

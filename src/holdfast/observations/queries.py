@@ -332,9 +332,9 @@ class HostedSession(Struct, frozen=True, kw_only=True):
     finished_at: int | None
 
 
-def in_order(found: Iterable[ListedEntity], listing: EntityListing) -> list[ListedEntity]:
+def in_order(entities: Iterable[ListedEntity], listing: EntityListing) -> list[ListedEntity]:
     """Sort rows by value, those without a value last, ties by id."""
-    by_id = sorted(found, key=lambda each: each.entity_id)
+    by_id = sorted(entities, key=lambda each: each.entity_id)
     having = [each for each in by_id if each.value is not None]
     is_down = listing.direction is Direction.DESC
     # The sort is stable, also in reverse, so ties remain sorted by id.
@@ -475,9 +475,9 @@ def decode_event(cursor: str | None, filters: tuple[object, ...]) -> EventPlace 
     return None if found is None else (format_iso8601(found[0]), *found[1:])
 
 
-def encode_claim(place: tuple[int, int] | None, filters: tuple[object, ...]) -> str | None:
+def encode_claim(position: tuple[int, int] | None, filters: tuple[object, ...]) -> str | None:
     """Return the cursor after a claim, given its time and ordinal."""
-    return None if place is None else _encode(place, filters)
+    return None if position is None else _encode(position, filters)
 
 
 def decode_claim(cursor: str | None, filters: tuple[object, ...]) -> tuple[int, int] | None:
@@ -486,9 +486,9 @@ def decode_claim(cursor: str | None, filters: tuple[object, ...]) -> tuple[int, 
     return found
 
 
-def _encode(place: tuple[object, ...], filters: tuple[object, ...]) -> str | None:
+def _encode(position: tuple[object, ...], filters: tuple[object, ...]) -> str | None:
     # MessagePack, because an infinite duration has no JSON.
-    return encode_count((0, msgspec.msgpack.encode(place).hex()), filters)
+    return encode_count((0, msgspec.msgpack.encode(position).hex()), filters)
 
 
 def _decode(cursor: str | None, filters: tuple[object, ...], kind: Any) -> Any:

@@ -200,9 +200,9 @@ class ObservationReader:
         entity = (await self.show(owner, session_id, at=at)).entity
         return checkpoint_of(entity, name, timestamp=timestamp)
 
-    async def _history_as_of(self, tx: Tx, found: KnownEntity, seen: AsOf) -> History:
-        claims = await claims_of(tx, found)
-        entity = await as_of(tx, found, claims, seen)
+    async def _history_as_of(self, tx: Tx, known: KnownEntity, seen: AsOf) -> History:
+        claims = await claims_of(tx, known)
+        entity = await as_of(tx, known, claims, seen)
         visible = [each for each in claims if seen.shows(each.observed_at, each.created_at)]
         # The snapshot is empty if the history was deleted at that time; then no claims are shown.
         visible = sorted(visible, key=lambda each: each.place, reverse=True)
@@ -249,7 +249,7 @@ class ObservationReader:
             after=decode_place(cursor, filters, query.order_by),
             limit=query.limit + 1,
         )
-        return await self._list(listing, filters, wanted=wanted)
+        return await self._list(listing, filters, entity_filter=wanted)
 
     async def _list(
         self,
@@ -258,14 +258,14 @@ class ObservationReader:
         *,
         seen: AsOf = EVERYTHING,
         offset: int = 0,
-        wanted: _EntityFilter = _NO_FILTER,
+        entity_filter: _EntityFilter = _NO_FILTER,
     ) -> EntityPage:
         """Return a page of a listing, which asks for one row more than the page has."""
 
         async def read(tx: Tx) -> EntityPage:
             page = EntityPageBuilder(listing.limit - offset - 1)
-            if wanted != _NO_FILTER:
-                total = await self._fill_filtered(tx, page, listing, wanted)
+            if entity_filter != _NO_FILTER:
+                total = await self._fill_filtered(tx, page, listing, entity_filter)
                 has_more = page.is_full
             else:
                 found, total = await self._list_page(tx, listing, seen)
@@ -284,11 +284,11 @@ class ObservationReader:
         return await self._store.read(read)
 
     async def _fill_filtered(
-        self, tx: Tx, page: EntityPageBuilder, listing: EntityListing, wanted: _EntityFilter
+        self, tx: Tx, page: EntityPageBuilder, listing: EntityListing, entity_filter: _EntityFilter
     ) -> int:
         """Add matching entities to a page; return the total number of matches."""
         total = 0
-        session = wanted.session_id
+        session = entity_filter.session_id
         related = (
             None if session is None else await self._relation_filter(tx, listing.owner, session)
         )
@@ -296,7 +296,7 @@ class ObservationReader:
         for each in await tx.projections.page(replace(listing, after=None, limit=_EVERY)):
             entity = await self._resolve(tx, listing.owner, each)
             is_related = entity is not None and (related is None or related(entity))
-            if entity is not None and is_related and wanted.takes(entity):
+            if entity is not None and is_related and entity_filter.takes(entity):
                 total += 1
                 if is_behind(each, listing):
                     page.add(each, entity)
@@ -424,8 +424,8 @@ def _size(event: TimelineEvent) -> int:
     return len(msgspec.json.encode(event))
 
 
-def _require_not_deleted(found: KnownEntity) -> None:
-    if found.is_deleted:
+def _require_not_deleted(known: KnownEntity) -> None:
+    if known.is_deleted:
         raise entity_not_found()
 
 

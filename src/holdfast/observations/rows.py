@@ -375,16 +375,16 @@ def change_against(
     return sums.keys() - stands.keys(), changed
 
 
-def _columns(place: StoredPosition, event: TimelineEvent) -> dict[str, Any]:
+def _columns(position: StoredPosition, event: TimelineEvent) -> dict[str, Any]:
     """Return the columns of an event, without the entity."""
     kind, body = TYPES[event.event_type], encode(event)
-    proof = {"type": kind, "checksum": _sum(place, kind, body), "body": body}
-    return place_columns(place) | proof
+    proof = {"type": kind, "checksum": _sum(position, kind, body), "body": body}
+    return place_columns(position) | proof
 
 
-def place_columns(place: StoredPosition) -> dict[str, Any]:
+def place_columns(position: StoredPosition) -> dict[str, Any]:
     """Return the columns of a position."""
-    return dict(zip(("ms", "rank", "id"), place, strict=True))
+    return dict(zip(("ms", "rank", "id"), position, strict=True))
 
 
 def event_of(row: Row, what: str) -> TimelineEvent:
@@ -401,11 +401,11 @@ def event_sum(row: Row, body: bytes) -> int:
     return _sum((ms, rank, id_), kind, body)
 
 
-def stored_position(place: EventPlace) -> StoredPosition:
+def stored_position(position: EventPlace) -> StoredPosition:
     """Return the stored form of an event's position."""
-    timestamp, rank, event_id = place
+    timestamp, rank, event_id = position
     return instant_of(timestamp), rank, bytes.fromhex(event_id.removeprefix(_PREFIX))
 
 
-def _sum(place: StoredPosition, kind: int, body: bytes) -> int:
-    return checksum(encode((place, kind)), body)
+def _sum(position: StoredPosition, kind: int, body: bytes) -> int:
+    return checksum(encode((position, kind)), body)

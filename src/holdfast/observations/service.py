@@ -334,7 +334,7 @@ class Observations(ObservationReader):
 
         try:
             written = None
-            # A correction resolves the whole entity, and its journal may be long.
+            # A correction resolves the whole entity, and its session may be long.
             is_long = claim.kind is ObservationKind.CORRECTION
             is_long = is_long or len(claim.payload.content) > BRIEF_MOST
             if not is_long:

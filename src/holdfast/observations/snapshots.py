@@ -144,12 +144,12 @@ class SizedCache(Generic[T]):
             self._bytes -= 0 if found is None else _weight(found)
             return found
 
-    def put(self, entity_id: EntityId, found: T) -> None:
+    def put(self, entity_id: EntityId, value: T) -> None:
         """Cache a value, replacing any previous one."""
         self.take(entity_id)
         with self._lock:
-            self._known[entity_id] = found
-            self._bytes += _weight(found)
+            self._known[entity_id] = value
+            self._bytes += _weight(value)
             while self._bytes > BYTES_MOST and len(self._known) > 1:
                 self._bytes -= _weight(self._known.popitem(last=False)[1])
 

@@ -69,7 +69,7 @@ class ChildOrder(Struct, frozen=True, kw_only=True):
     umask: int = 0o077
     # Seconds between SIGTERM and SIGKILL after a stop request.
     grace: float = GRACE_SECONDS
-    # Whether descendants may go on when the program has ended, until a stop request.
+    # Whether descendants may continue when the program has ended, until a stop request.
     keeps_background: bool = False
 
 

@@ -105,9 +105,9 @@ def _marks(origin: DocumentOrigin, at: int) -> list[str]:
     return marks
 
 
-def _join(text: str, marks: Iterable[str]) -> str:
+def _join(text: str, terms: Iterable[str]) -> str:
     # Sorted, so that the same text always produces the same index.
-    return " ".join(sorted({*words_of(text), *marks}))
+    return " ".join(sorted({*words_of(text), *terms}))
 
 
 MATCHING = """

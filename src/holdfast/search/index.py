@@ -207,17 +207,17 @@ async def _all_messages(
     return found, fitting == wanted
 
 
-async def _fit(database: Database, wanted: list[IndexRange]) -> list[IndexRange]:
+async def _fit(database: Database, ranges: list[IndexRange]) -> list[IndexRange]:
     """Return the ranges that fit into the byte limit; the last one may be cut."""
     total = 0
-    for position, number, size in await database.fetch(SIZES, _range_parameters(wanted)):
+    for position, number, size in await database.fetch(SIZES, _range_parameters(ranges)):
         total += size
         # The first message is always included, or indexing would never get past a large one.
         if _BYTES_MOST < total != size:
-            each = wanted[position]
+            each = ranges[position]
             cut = replace(each, end=number - 1)
-            return wanted[:position] + ([cut] if number > each.first else [])
-    return wanted
+            return ranges[:position] + ([cut] if number > each.first else [])
+    return ranges
 
 
 def _range_parameters(ranges: list[IndexRange]) -> Parameters:

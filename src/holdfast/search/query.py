@@ -22,8 +22,8 @@ _ITEM: Final = re.compile(r'(?P<without>-(?=[\w"]))?(?:"(?P<phrase>[^"]*)"|(?P<w
 
 
 # Documents and bytes per transaction, limited so that other writers can run in between.
-TOGETHER: Final = 512
-_TOGETHER_BYTES: Final = 1 << 20
+BATCH_MOST: Final = 512
+_BATCH_BYTES: Final = 1 << 20
 
 
 class Term(Struct, frozen=True):
@@ -206,5 +206,5 @@ class Backlog(Struct, frozen=True):
     @property
     def together(self) -> int:
         """Return how many of them fit in one transaction, so that other writers do not starve."""
-        fitting = self.documents * _TOGETHER_BYTES // max(self.size, 1)
-        return max(1, min(TOGETHER, fitting))
+        fitting = self.documents * _BATCH_BYTES // max(self.size, 1)
+        return max(1, min(BATCH_MOST, fitting))

@@ -14,7 +14,7 @@ from holdfast.domain.ids import AgentId, Owner, is_uuid
 from holdfast.domain.queries import Page, decode_count, encode_count
 from holdfast.ports.store import Store, Tx
 from holdfast.search.query import (
-    TOGETHER,
+    BATCH_MOST,
     Backlog,
     FoundDocument,
     Hit,
@@ -110,18 +110,18 @@ def _find_matches(words: Sequence[Placed], terms: Sequence[Term]) -> list[Bounds
     return merged
 
 
-def _start(words: Sequence[Placed], wanted: int) -> int:
+def _start(words: Sequence[Placed], position: int) -> int:
     """Return the start of the first whole word at or after an offset."""
-    if wanted == 0:
+    if position == 0:
         return 0
-    return next((start for _, start, _ in words if start >= wanted), wanted)
+    return next((start for _, start, _ in words if start >= position), position)
 
 
-def _mark_matches(text: str, found: Sequence[Bounds], window: Bounds) -> str:
+def _mark_matches(text: str, matches: Sequence[Bounds], window: Bounds) -> str:
     start, end = window
     pieces = ["…"] if start else []
     at = start
-    for first, last in found:
+    for first, last in matches:
         pieces += [text[at:first], "[", text[first:last], "]"]
         at = last
     pieces += [text[at:end], "…" if end < len(text) else ""]
@@ -180,7 +180,7 @@ class Search:
     async def _sum(self) -> tuple[int, int] | None:
         """Return the checksum of the complete index; `None` if the index is damaged."""
         try:
-            while await self._store.write(lambda tx: tx.search.remove_documents(TOGETHER)):
+            while await self._store.write(lambda tx: tx.search.remove_documents(BATCH_MOST)):
                 pass
             await self._catch_up(NOTHING)
             return await self._store.read(lambda tx: tx.search.sum())
@@ -219,20 +219,20 @@ async def _hits(batch: Sequence[FoundDocument], terms: Terms) -> tuple[Hit, ...]
     return cut() if is_light else await asyncio.to_thread(cut)
 
 
-def _hit(found: FoundDocument, terms: Terms) -> Hit:
-    shown = snippet(found.text, terms)
-    message = found.message
+def _hit(document: FoundDocument, terms: Terms) -> Hit:
+    shown = snippet(document.text, terms)
+    message = document.message
     return Hit(
-        session_id=found.session_id,
-        agent_id=found.agent_id,
+        session_id=document.session_id,
+        agent_id=document.agent_id,
         message_id=None if message is None else message.id,
         message_sequence=None if message is None else message.sequence,
         turn=None if message is None else message.turn,
         role=None if message is None else message.role,
         snippet=shown.text,
         score=shown.score,
-        created_at=found.created_at,
-        observation_id=found.observation_id,
+        created_at=document.created_at,
+        observation_id=document.observation_id,
     )
 
 

@@ -151,14 +151,14 @@ class Finder:
         """Return whether the request has no filter that applies only to messages."""
         return self._request.role is None and self._request.tool is None
 
-    def _is_in_period(self, found: FoundDocument) -> bool:
-        self.checked += len(found.text)
-        at = microseconds(found.created_at)
+    def _is_in_period(self, document: FoundDocument) -> bool:
+        self.checked += len(document.text)
+        at = microseconds(document.created_at)
         if self._since is not None and at < self._since:
             return False
         if self._until is not None and at >= self._until:
             return False
-        return holds(self._request.terms, words_of(found.text))
+        return holds(self._request.terms, words_of(document.text))
 
 
 _LAST: Final = NUMBERS - 1

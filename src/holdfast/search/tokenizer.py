@@ -39,7 +39,7 @@ _TIME: Final = re.compile(
 _ACCENTS: Final = re.compile(f"[{_JOINED}]")
 # A search for words keeps the interpreter lock; longer texts are searched in chunks of this
 # length, so that requests are answered in between.
-_STRETCH: Final = 1 << 14
+_CHUNK_SIZE: Final = 1 << 14
 # A word with its start and end in the text.
 Placed = tuple[str, int, int]
 
@@ -53,7 +53,7 @@ def _word() -> re.Pattern[str]:
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text in order."""
-    if len(text) <= _STRETCH:
+    if len(text) <= _CHUNK_SIZE:
         return _words_in(text)
     return [word for chunk in _chunks(text) for word in _words_in(chunk)]
 
@@ -69,7 +69,7 @@ def _chunks(text: str) -> Iterator[str]:
     """Yield a text in chunks that end at a space, so that no word is cut."""
     start = 0
     while start < len(text):
-        cut = text.rfind(" ", start, start + _STRETCH)
+        cut = text.rfind(" ", start, start + _CHUNK_SIZE)
         end = cut + 1 or text.find(" ", start) + 1 or len(text)
         yield text[start:end]
         start = end
@@ -87,16 +87,16 @@ def _apart(text: str) -> str:
     return _TIME.sub(r"\1 ", text) if ":" in text else text
 
 
-def _normalize(found: str) -> tuple[str, ...]:
+def _normalize(text: str) -> tuple[str, ...]:
     """Return the normalised words of a match; a ligature or symbol may expand to several."""
     # Longer ones are not kept: they would fill the memory of the process.
-    return _kept_folded(found) if len(found) <= WORD_LONGEST else _fold(found)
+    return _kept_folded(text) if len(text) <= WORD_LONGEST else _fold(text)
 
 
-def _fold(found: str) -> tuple[str, ...]:
-    if found.isascii():
-        return (found.lower()[:WORD_LONGEST],)
-    plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", found.casefold()))
+def _fold(text: str) -> tuple[str, ...]:
+    if text.isascii():
+        return (text.lower()[:WORD_LONGEST],)
+    plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", text.casefold()))
     again = unicodedata.normalize("NFKC", plain).casefold()
     return tuple(word[:WORD_LONGEST] for word in _word().findall(again))
 
@@ -138,7 +138,7 @@ def _pieces(part: Part) -> Iterator[str]:
                 yield part.error.code
                 yield part.error.message
         case Output():
-            # The text beside it contains the value.
+            # The adjacent text contains the value.
             return
         case Plan():
             yield from (step.text for step in part.steps)

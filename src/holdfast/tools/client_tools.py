@@ -50,7 +50,7 @@ def find_client_tool(workspace: ToolWorkspace, name: str) -> ClientTool | None:
 
 
 def _plan(spec: ToolSpec, arguments: dict[str, Any]) -> CallPlan:
-    # As for a function: nothing is asked about a pure one, unless its rule says so.
+    # As for a function: a pure one needs no approval, unless its rule requires one.
     is_read = spec.effect is Effect.PURE and spec.approval not in {"ask", "deny"}
     return CallPlan(
         tool_class=ToolClass.READ if is_read else ToolClass.FUNCTION,

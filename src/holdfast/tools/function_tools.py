@@ -109,7 +109,7 @@ async def _plan(
         raise ToolFailure(ResultCode.REJECTED, f"The rules of {function.name} do not allow this.")
     rule = "ask" if isinstance(said, Ask) else said
     effect = function.effect_of(arguments.sent)
-    # Nothing is asked about a pure function, unless its rule says so.
+    # A pure function needs no approval, unless its rule requires one.
     is_read = effect is Effect.PURE and rule in {"auto", "mode"}
     return CallPlan(
         tool_class=ToolClass.READ if is_read else ToolClass.FUNCTION,

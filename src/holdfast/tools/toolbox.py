@@ -177,10 +177,10 @@ class LocalToolbox:
             return scrubber.cleaned(done)
         return await asyncio.to_thread(scrubber.cleaned, done)
 
-    def _redact_tools(self, found: Iterable[LlmTool]) -> Iterator[LlmTool]:
+    def _redact_tools(self, tools: Iterable[LlmTool]) -> Iterator[LlmTool]:
         """Yield server tools with secrets redacted; drop a tool whose name contains a secret."""
         scrubber = self._scrubber()
-        for tool in found:
+        for tool in tools:
             shown = scrubber.cleaned(tool)
             if shown.name == tool.name:
                 yield shown

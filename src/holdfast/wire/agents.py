@@ -347,14 +347,14 @@ def _runtime_form(runtime: Runtime) -> RuntimeForm:
     return AcpRuntimeForm(**msgspec.structs.asdict(runtime))
 
 
-def _tool_of(number: int, given: str | dict[str, Any]) -> ToolSpec:
+def _tool_of(number: int, tool: str | dict[str, Any]) -> ToolSpec:
     try:
-        if isinstance(given, dict):
-            msgspec.convert(given, ToolShape)
+        if isinstance(tool, dict):
+            msgspec.convert(tool, ToolShape)
     except msgspec.ValidationError as error:
         path, rule = split_violation(error)
         raise invalid_body(f"tools[{number}]{path and '.'}{path}", rule) from None
-    return ToolSpec(**tool_fields(given))
+    return ToolSpec(**tool_fields(tool))
 
 
 class KnownProgramForm(Struct, frozen=True, kw_only=True):
@@ -555,11 +555,11 @@ def session_agent_form(agent: Agent) -> SessionAgentForm:
     )
 
 
-def runtime_of_form(shown: SessionAgentForm, chain: tuple[ModelChoice, ...]) -> Runtime:
+def runtime_of_form(form: SessionAgentForm, chain: tuple[ModelChoice, ...]) -> Runtime:
     """Return the runtime of a session's agent, as far as its form says."""
-    if shown.runtime == "loop":
-        return LoopRuntime(name=shown.slug)
-    if shown.runtime == "external":
-        return ExternalRuntime(framework=shown.slug)
+    if form.runtime == "loop":
+        return LoopRuntime(name=form.slug)
+    if form.runtime == "external":
+        return ExternalRuntime(framework=form.slug)
     # The command is not in the form; only the kind of runtime is.
-    return LlmRuntime(models=chain) if shown.runtime == "llm" else AcpRuntime(command="-")
+    return LlmRuntime(models=chain) if form.runtime == "llm" else AcpRuntime(command="-")

@@ -318,7 +318,7 @@ def _call_content(call: ToolCall) -> Content:
 
 
 def _complete_call_row(
-    session_id: SessionId, begun: AgentMessage, message: Message, result: ToolResult
+    session_id: SessionId, call_row: AgentMessage, message: Message, result: ToolResult
 ) -> AgentMessage:
     came = {
         "status": result.status,
@@ -326,10 +326,10 @@ def _complete_call_row(
         "error": error_text(result.status, result.error),
     }
     return AgentMessage(
-        id=begun.id,
+        id=call_row.id,
         session_id=session_id,
         role="system",
-        content={**begun.content, "result": came},
+        content={**call_row.content, "result": came},
         timestamp=format_microseconds(message.at),
         sequence=message.sequence,
         turn=message.turn,

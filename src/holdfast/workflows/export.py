@@ -79,7 +79,7 @@ def _content(row: Message) -> list[Form]:
         # Joined into one text, because the format does not distinguish plans, notices and
         # summaries.
         return [_text("\n\n".join(_part(part)["text"] for part in row.parts))]
-    # The format has no values beside texts; the text of an answer contains its value.
+    # The format has only texts, no values; the text of an answer contains its value.
     return [_part(part) for part in row.parts if not isinstance(part, Output)]
 
 
@@ -188,7 +188,7 @@ def _restrictions(session: Session) -> Form:
     form: Form = {} if replace(had, fs=granted.fs) == granted else lists
     if tier is not granted.fs:
         form["fsScopeTier"] = tier.value
-    # The tools of a program are its own; what it was given here says nothing about them.
+    # The tools of a program are its own; the tools of this session do not describe them.
     if session.tools != session.agent.tools and isinstance(session.agent.runtime, LlmRuntime):
         form["allowedTools"] = [tool.name for tool in session.tools]
     return form

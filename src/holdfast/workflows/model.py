@@ -158,7 +158,7 @@ _DESCRIPTIVE: Final = frozenset(
 )
 # A sequence never runs two nodes at once, so `max_parallel` holds.
 _RUN: Final = frozenset({"inputs", "context", "tools", "budget", "max_parallel"})
-# Keys of a node that change the settings of its agent; each combination is a session of its own.
+# Keys of a node that change the settings of its agent; each combination has a separate session.
 _SETTINGS: Final = ("temperature", "max_tokens", "retry", "system_prompt_append")
 _APPLIED: Final[Mapping[str, frozenset[str]]] = {
     NodeType.INPUT: frozenset({"id", "type", "label"}),
@@ -178,7 +178,7 @@ class WorkflowStep(Struct, frozen=True, kw_only=True):
 
     @property
     def uses_outputs(self) -> bool:
-        """Return whether the prompt says itself where earlier answers go."""
+        """Return whether the prompt contains the positions of earlier answers."""
         found = map(parse_reference, placeholders(self.prompt))
         return any(each is not None and each[0] == OUTPUTS for each in found)
 
@@ -244,7 +244,7 @@ def used_inputs(workflow: Workflow) -> set[str]:
 
 
 def context_values(workflow: Workflow, inputs: Mapping[str, str]) -> dict[str, str]:
-    """Return the values of `context` with the inputs inserted; a value that is no text is JSON."""
+    """Return the values of `context` with the inputs inserted; other values than texts are JSON."""
     values = {(INPUTS, name): text for name, text in inputs.items()}
     return {
         each["key"]: fill(each["value"], values)
@@ -303,7 +303,7 @@ def _refuse_references(workflow: Workflow, nodes: list[dict[str, Any]]) -> None:
     for each in workflow.body.get("context", ()):
         place = f"the value of {each['key']} in context"
         value = each["value"]
-        # A value that is no text is inserted as JSON, where an inserted text could break out.
+        # A value that is not a text is inserted as JSON, where an inserted text could break out.
         text = value if isinstance(value, str) else _encoder.encode(value).decode()
         _refuse_unknown(text, known if text is value else set(), place, None)
     known |= {(CONTEXT, each["key"]) for each in workflow.body.get("context", ())}
@@ -315,14 +315,14 @@ def _refuse_references(workflow: Workflow, nodes: list[dict[str, Any]]) -> None:
             known.add((OUTPUTS, node["id"]))
 
 
-def _refuse_unknown(text: str, known: set[Reference], place: str, node: str | None) -> None:
+def _refuse_unknown(text: str, known: set[Reference], where: str, node: str | None) -> None:
     for inside in placeholders(text):
         reference = parse_reference(inside)
         if reference is None:
-            raise _not_runnable(f"{place} has another {{{{…}}}}", node, _REFERENCES)
+            raise _not_runnable(f"{where} has another {{{{…}}}}", node, _REFERENCES)
         if reference not in known:
             kind, name = reference
-            problem = f"{place} refers to {kind} {name[:64]}, which it cannot use"
+            problem = f"{where} refers to {kind} {name[:64]}, which it cannot use"
             raise _not_runnable(problem, node, _REFERENCES)
 
 

@@ -337,7 +337,7 @@ async def _whole(text: str) -> Pieces:
         yield content[start : start + PIECE]
 
 
-_SPEAKERS: Final[Mapping[Role, str]] = {
+_ROLE_TITLES: Final[Mapping[Role, str]] = {
     Role.USER: "User",
     Role.ASSISTANT: "Assistant",
     Role.TOOL_CALL: "Tool call",
@@ -354,7 +354,7 @@ def _file(session: Session, form: ExportFormat, pieces: Pieces) -> ExportStream:
 def _section(row: Message) -> str:
     at = row.created_at.strftime("%Y-%m-%d %H:%M:%S UTC")
     body = "\n\n".join(filter(None, map(_paragraph, row.parts)))
-    return f"## {row.sequence}. {_SPEAKERS[row.role]} ({at})\n\n{body}\n"
+    return f"## {row.sequence}. {_ROLE_TITLES[row.role]} ({at})\n\n{body}\n"
 
 
 def _paragraph(part: Part) -> str:

@@ -229,15 +229,15 @@ def require_size(size: int, most: int, *, what: str) -> None:
         )
 
 
-def archives_limit(wanted: int | None) -> int:
+def archives_limit(limit: int | None) -> int:
     """Return the number of archives to list: 20 by default, at most 100."""
-    if wanted is not None and wanted < 0:
+    if limit is not None and limit < 0:
         raise Invalid(Code.INVALID_LIMIT, "The limit must not be negative.", {"field": "limit"})
-    return min(wanted or ARCHIVES_USUAL, ARCHIVES_MOST)
+    return min(limit or ARCHIVES_USUAL, ARCHIVES_MOST)
 
 
 def archives_before(cursor: str | None) -> int | None:
-    """Return the time that a cursor of a list of archives stands for."""
+    """Return the time that a cursor of a list of archives encodes."""
     if cursor is None:
         return None
     ms = parse_archive_time(cursor)

@@ -149,7 +149,7 @@ def without_block(content: bytes) -> bytes:
     return text.encode()
 
 
-def _values_of(text: str, wanted: str) -> list[tuple[int, int]]:
+def _values_of(text: str, name: str) -> list[tuple[int, int]]:
     """Return the spans of a key's values in the text of a valid JSON object."""
     decoder = json.JSONDecoder()
     found = []
@@ -158,7 +158,7 @@ def _values_of(text: str, wanted: str) -> list[tuple[int, int]]:
         key, at = decoder.raw_decode(text, at)
         start = _behind_space(text, _behind_space(text, at) + 1)
         _, end = decoder.raw_decode(text, start)
-        if key == wanted:
+        if key == name:
             found.append((start, end))
         at = _behind_space(text, end)
         if text[at] == ",":

@@ -96,7 +96,7 @@ class Zones:
     ) -> StateWritten:
         """Replace the snapshot; with `if_modified_ms`, only if it was last modified then.
 
-        The time 0 stands for a missing snapshot. Detects lost updates.
+        The time 0 means a missing snapshot. Detects lost updates.
         """
         require_definition_id(definition_id)
         written = _encode(content)

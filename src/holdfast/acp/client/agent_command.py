@@ -100,7 +100,7 @@ class AgentStart(Struct, frozen=True, kw_only=True):
     wrap: tuple[str, ...] = ()
     is_pinned: bool = False
     sandbox: AgentSandbox = AgentSandbox()
-    # Whether descendants may go on when the program has ended, until its slot is ended.
+    # Whether descendants may continue when the program has ended, until its slot is ended.
     keeps_background: bool = True
 
 

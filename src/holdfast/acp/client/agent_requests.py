@@ -98,7 +98,7 @@ async def begin_file_write(context: TurnContext, params: Params) -> Work:
 
 
 async def _write_file(
-    context: TurnContext, asked: CallRequest, planned: PlannedWrite, content: str
+    context: TurnContext, call: CallRequest, planned: PlannedWrite, content: str
 ) -> dict[str, Any]:
     subject = ApprovalSubject(
         tool_class=planned.tool_class,
@@ -109,14 +109,14 @@ async def _write_file(
     # The user may already have allowed this write as part of a tool call of the agent.
     before = await _current_text(context, planned.path) if context.allowed_calls else ""
     if not context.covers_write(planned, before, content):
-        await require_approval(context, asked, subject)
+        await require_approval(context, call, subject)
     try:
         await context.files.write(context.folder, planned, content)
     except FileProblem as problem:
-        await end_act(context, asked, failed_outcome(problem.message))
+        await end_act(context, call, failed_outcome(problem.message))
         raise path_error(context, problem, planned.path, "fs.write") from None
     await end_act(
-        context, asked, CallOutcome(status=ResultStatus.OK, result={"sha256": planned.after})
+        context, call, CallOutcome(status=ResultStatus.OK, result={"sha256": planned.after})
     )
     return {}
 
@@ -130,16 +130,16 @@ async def _current_text(context: TurnContext, path: str) -> str:
 
 
 async def require_approval(
-    context: TurnContext, asked: CallRequest, subject: ApprovalSubject
+    context: TurnContext, call: CallRequest, subject: ApprovalSubject
 ) -> None:
     """Require approval of an action; records it as denied or withdrawn otherwise."""
     try:
-        is_allowed = await context.is_permitted(asked, subject)
+        is_allowed = await context.is_permitted(call, subject)
     except asyncio.CancelledError:
-        await end_act(context, asked, _WITHDRAWN)
+        await end_act(context, call, _WITHDRAWN)
         raise
     if not is_allowed:
-        await end_act(context, asked, _DENIED)
+        await end_act(context, call, _DENIED)
         raise RequestRefused(_NOT_ALLOWED)
 
 
@@ -157,19 +157,19 @@ def failed_outcome(message: str) -> CallOutcome:
     return CallOutcome(status=ResultStatus.ERROR, error=error)
 
 
-async def end_act(context: TurnContext, asked: CallRequest, done: CallOutcome) -> None:
+async def end_act(context: TurnContext, call: CallRequest, done: CallOutcome) -> None:
     """Record the outcome of an action."""
-    await context.drafts.record(context.translator.finish_act(asked.id, done, now=context.now()))
+    await context.drafts.record(context.translator.finish_act(call.id, done, now=context.now()))
 
 
 def path_error(
-    context: TurnContext, problem: FileProblem, given: str, surface: str
+    context: TurnContext, problem: FileProblem, path: str, surface: str
 ) -> RequestRefused:
     """Return the refusal of a path; logs a security event for a path traversal."""
     if problem.kind == "outside":
         fields = {
             "session_id": context.start.environment.get("HOLDFAST_SESSION_ID"),
-            "given": given[:4_096],
+            "given": path[:4_096],
             "root": context.folder,
             "surface": surface,
         }
@@ -219,21 +219,21 @@ async def begin_terminal(context: TurnContext, params: Params) -> Work:
 
 
 async def _create_terminal(
-    context: TurnContext, asked: CallRequest, start: AgentStart, most: int | None
+    context: TurnContext, call: CallRequest, start: AgentStart, most: int | None
 ) -> dict[str, Any]:
-    command = (asked.arguments["command"], *start.argv[1:])
+    command = (call.arguments["command"], *start.argv[1:])
     # Without covers the command may write files that run later, so every mode has to ask.
     is_covered = start.sandbox.covers_terminals
     tool_class = ToolClass.PROCESS if is_covered else ToolClass.SENSITIVE_WRITE
     if not context.covers_command(command, start):
-        await require_approval(context, asked, ApprovalSubject(tool_class=tool_class))
+        await require_approval(context, call, ApprovalSubject(tool_class=tool_class))
     try:
         await _require_same_folder(context, start.folder)
         id_ = await context.agent_session.terminals.create(start, output_most=most)
     except RequestRefused as refused:
-        await end_act(context, asked, failed_outcome(refused.error.message))
+        await end_act(context, call, failed_outcome(refused.error.message))
         raise
-    await end_act(context, asked, CallOutcome(status=ResultStatus.OK, result={"terminal": id_}))
+    await end_act(context, call, CallOutcome(status=ResultStatus.OK, result={"terminal": id_}))
     return {"terminalId": id_}
 
 
@@ -312,9 +312,9 @@ def _find_command(command: str, environment: Mapping[str, str]) -> str:
     return found
 
 
-def _variables(given: object) -> dict[str, str]:
+def _variables(env: object) -> dict[str, str]:
     found = {}
-    for each in map(read_object, read_list(given)):
+    for each in map(read_object, read_list(env)):
         name, value = each.get("name"), each.get("value")
         if not isinstance(name, str) or not isinstance(value, str) or not name or "=" in name:
             raise RequestRefused(JsonRpcError(INVALID_PARAMS, "env must be names with values"))
@@ -413,7 +413,7 @@ class AgentRequestHandler:
             await self._connection.answer(request, permission_outcome(choices, posed.answer))
 
     async def _decision(
-        self, request: JsonRpcRequest, asked: CallRequest, posed: PosedQuestion
+        self, request: JsonRpcRequest, call: CallRequest, posed: PosedQuestion
     ) -> dict[str, Any]:
         question = posed.question
         try:
@@ -429,22 +429,22 @@ class AgentRequestHandler:
             return dict(NOT_DECIDED)
         if request in self._undecided:
             self._undecided.remove(request)
-        is_yes = self._context.take_answer(asked, answer, question.tool_class)
+        is_yes = self._context.take_answer(call, answer, question.tool_class)
         if is_allowed(answer) and not is_yes:
             # This one-time approval was already used by another request.
             return dict(NOT_DECIDED)
         return permission_outcome(question.choices, answer)
 
-    async def _subject(self, asked: CallRequest) -> ApprovalSubject:
-        found, paths = tool_class_of(asked.kind), asked.paths
+    async def _subject(self, call: CallRequest) -> ApprovalSubject:
+        found, paths = tool_class_of(call.kind), call.paths
         folder, files = self._context.folder, self._context.files
-        if found is ToolClass.READ and asked.edits:
+        if found is ToolClass.READ and call.edits:
             # The agent calls it a read, but its diffs change files.
             found = ToolClass.WRITE
-        changes = [await files.change(each.path, each.old, each.new) for each in asked.edits]
+        changes = [await files.change(each.path, each.old, each.new) for each in call.edits]
         if found is not ToolClass.WRITE or not paths:
             return ApprovalSubject(tool_class=found, changes=tuple(changes))
         found = await files.class_of(folder, paths)
         # Permission to edit files does not include permission to delete or move them.
-        memory = folder_memory(paths, folder) if asked.kind == "edit" else None
+        memory = folder_memory(paths, folder) if call.kind == "edit" else None
         return ApprovalSubject(tool_class=found, memory=memory, changes=tuple(changes))

@@ -99,11 +99,12 @@ class AgentState(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return found
 
 
-def restore_state(kept: Mapping[str, Any]) -> AgentState:
+def restore_state(record: Mapping[str, Any]) -> AgentState:
     """Return the state from its stored form; empty if that is not valid any more."""
     try:
         return msgspec.convert(
-            {each: kept[each] for each in AgentState.__struct_fields__ if each in kept}, AgentState
+            {each: record[each] for each in AgentState.__struct_fields__ if each in record},
+            AgentState,
         )
     except msgspec.ValidationError:
         return AgentState()

@@ -125,7 +125,7 @@ class AgentLauncher:
         registry: ProcessRegistry,
         *,
         start_settings: StartSettings,
-        companions: McpServerSource,
+        mcp_servers: McpServerSource,
         deadlines: AcpTimeouts,
         line_limit: int,
         raw_log_writer: RawLogWriter | None,
@@ -134,7 +134,7 @@ class AgentLauncher:
         self.deadlines = deadlines
         self._registry = registry
         self._start_settings = start_settings
-        self._companions = companions
+        self._mcp_server_source = mcp_servers
         self._bounds = replace(AGENT_LIMITS, line=line_limit, write_seconds=deadlines.write)
         self._raw_log_writer = raw_log_writer
 
@@ -174,7 +174,7 @@ class AgentLauncher:
         slot: AgentSlot,
         turn: TurnInput,
         known: str | None,
-        companions: tuple[ClientMcpServer, ...],
+        mcp_servers: tuple[ClientMcpServer, ...],
     ) -> SessionSetup:
         return SessionSetup(
             folder=slot.folder,
@@ -182,7 +182,7 @@ class AgentLauncher:
             is_answered=any(each.is_answered for each in turns(turn.history)),
             auth_method=program_options(turn).auth_method,
             command=acp_runtime_of(turn).command,
-            companions=companions,
+            mcp_servers=mcp_servers,
             deadlines=self.deadlines,
         )
 
@@ -213,7 +213,7 @@ class AgentLauncher:
 
     async def _mcp_servers(self, turn: TurnInput) -> ClientMcpServers:
         """Return the MCP servers to pass on; read at each start, because consent may change."""
-        return await self._companions.of(turn.place) if turn.place else ClientMcpServers()
+        return await self._mcp_server_source.of(turn.place) if turn.place else ClientMcpServers()
 
     async def _build_start(
         self, slot: AgentSlot, turn: TurnInput, servers: ClientMcpServers

@@ -84,7 +84,7 @@ def read_choices(options: object) -> tuple[ApprovalChoice, ...]:
 
 
 def build_question(
-    asked: CallRequest,
+    call: CallRequest,
     choices: tuple[ApprovalChoice, ...],
     subject: ApprovalSubject,
     *,
@@ -92,27 +92,27 @@ def build_question(
     new_id: str,
 ) -> Question:
     """Build the question about a call, with everything that is known about it."""
-    targets = asked.paths
+    targets = call.paths
     # The class is part of the digest, so that an approval does not carry over to another class.
-    about = [subject.tool_class, *targets, *(_format_edit(each) for each in asked.edits)]
-    digest = digest_of(asked.name, asked.arguments, folder, about)
+    about = [subject.tool_class, *targets, *(_format_edit(each) for each in call.edits)]
+    digest = digest_of(call.name, call.arguments, folder, about)
     kinds = {each.kind for each in choices}
     is_offered = not choices or bool(kinds & {ALLOW_ALWAYS, ALLOW_ONCE})
     is_for_all = is_offered and subject.tool_class not in ONE_BY_ONE
     # Our own actions are identified by the tool name and need no kind.
-    preview = {"kind": asked.kind if asked.kind in _KINDS else "other"} if choices else {}
+    preview = {"kind": call.kind if call.kind in _KINDS else "other"} if choices else {}
     if path := subject.path or next(iter(targets), None):
         preview["path"] = path
     return Question(
         id=ApprovalId(new_id),
-        call_id=asked.id,
-        tool=asked.name,
+        call_id=call.id,
+        tool=call.name,
         tool_class=subject.tool_class,
-        arguments=asked.arguments,
-        question=subject.shown or "\n".join([_question_text(asked, targets), *subject.changes]),
+        arguments=call.arguments,
+        question=subject.shown or "\n".join([_question_text(call, targets), *subject.changes]),
         digest=digest,
         preview=preview,
-        memory=(subject.memory or f"{asked.name} {digest[:16]}") if is_for_all else None,
+        memory=(subject.memory or f"{call.name} {digest[:16]}") if is_for_all else None,
         choices=choices,
     )
 
@@ -138,12 +138,12 @@ def summarize_unasked(question: str) -> str:
     return f"{head}\n[{left} bytes not shown]"
 
 
-def _question_text(asked: CallRequest, targets: Sequence[str]) -> str:
+def _question_text(call: CallRequest, targets: Sequence[str]) -> str:
     # Invisible characters are escaped and further lines indented (spoofing of our own lines).
-    named = (asked.title or asked.name, *targets)
+    named = (call.title or call.name, *targets)
     lines = [visible(each).replace("\n", "\n  ") for each in named]
-    if asked.arguments:
-        lines.append(visible_json(asked.arguments))
+    if call.arguments:
+        lines.append(visible_json(call.arguments))
     return "\n".join(dict.fromkeys(lines))
 
 
@@ -151,14 +151,14 @@ def _format_edit(edit: FileEdit) -> str:
     return msgspec.json.encode([edit.path, edit.old, edit.new]).decode()
 
 
-def answer_by_rule(how: Ruling, standing: ApprovalContext, question: Question) -> ApprovalAnswer:
+def answer_by_rule(how: Ruling, context: ApprovalContext, question: Question) -> ApprovalAnswer:
     """Return the answer of a rule; never widens a one-time approval."""
     ids = {each.kind: each.id for each in reversed(question.choices)}
-    by = _RULING_CODES.get(how, f"policy:{standing.mode}")
+    by = _RULING_CODES.get(how, f"policy:{context.mode}")
     if how is Ruling.RUN:
         if ALLOW_ONCE in ids or not question.choices:
             return ApprovalAnswer(state=ApprovalState.ALLOWED, by=by)
-        if standing.is_remembered and ALLOW_ALWAYS in ids:
+        if context.is_remembered and ALLOW_ALWAYS in ids:
             # Recorded as a one-time approval: only a user's own answer is remembered.
             return ApprovalAnswer(state=ApprovalState.ALLOWED, by=by, choice=ids[ALLOW_ALWAYS])
     return ApprovalAnswer(state=ApprovalState.DENIED, by=by)

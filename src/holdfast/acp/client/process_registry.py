@@ -73,9 +73,9 @@ class AgentSlot:
             about=self._about(found),
         )
 
-    def _about(self, found: AgentConversation) -> dict[str, Any]:
+    def _about(self, conversation: AgentConversation) -> dict[str, Any]:
         sandbox = {} if self.start is None else {"sandbox": self.start.sandbox.description}
-        return describe_agent(found) | sandbox
+        return describe_agent(conversation) | sandbox
 
     async def keep(self, state: ProcessState, *, is_activity: bool = False) -> None:
         """Store the record of the process."""
@@ -170,8 +170,8 @@ class AgentSlot:
         # The process exited by itself; the next prompt starts a new one.
         await self.stop(None)
 
-    async def _save_changes(self, found: AgentConversation) -> None:
-        if self._about(found) != self._kept:
+    async def _save_changes(self, conversation: AgentConversation) -> None:
+        if self._about(conversation) != self._kept:
             with suppress(HoldfastError):
                 await self.keep(ProcessState.READY, is_activity=True)
 
@@ -198,7 +198,7 @@ class AgentSlot:
         if is_answered:
             self._idle_reader = asyncio.get_running_loop().create_task(self._read_idle())
         else:
-            # A process that ignores a cancel must not go on unobserved.
+            # A process that ignores a cancel must not continue unobserved.
             await self.stop(None)
 
 

@@ -172,10 +172,14 @@ def text_block(text: str) -> Block:
 
 
 async def build_prompt(
-    rows: Sequence[Message], taken: PromptCapabilities, *, store: OutputStore | None, put: StoreFile
+    rows: Sequence[Message],
+    capabilities: PromptCapabilities,
+    *,
+    store: OutputStore | None,
+    put: StoreFile,
 ) -> PromptContent:
     """Return the messages as one prompt; adjacent text of a message becomes one block."""
-    attaching = _MediaAttacher(taken, store, put)
+    attaching = _MediaAttacher(capabilities, store, put)
     blocks: list[Block] = []
     for row in rows:
         for part in _join_text(row.parts):
@@ -205,9 +209,9 @@ class _MediaAttacher:
     """Converts the media of one prompt into blocks."""
 
     def __init__(
-        self, taken: PromptCapabilities, store: OutputStore | None, put: StoreFile
+        self, capabilities: PromptCapabilities, store: OutputStore | None, put: StoreFile
     ) -> None:
-        self._taken = taken
+        self._capabilities = capabilities
         self._store = store
         self._put = put
         self._linked: list[str] = []
@@ -220,9 +224,11 @@ class _MediaAttacher:
             return text_block(f"[attached: {name}; its content no longer exists]")
         content = found.content
         kind = media.mime_type.partition("/")[0]
-        if (kind == "image" and self._taken.image) or (kind == "audio" and self._taken.audio):
+        if (kind == "image" and self._capabilities.image) or (
+            kind == "audio" and self._capabilities.audio
+        ):
             return {"type": kind, "mimeType": media.mime_type, "data": _encode_base64(content)}
-        if self._taken.embedded:
+        if self._capabilities.embedded:
             return {"type": "resource", "resource": _resource(media, content)}
         self._linked.append(name)
         return {

@@ -59,7 +59,7 @@ from holdfast.ports.tools import RepositoryFiles
 
 log = logging.getLogger(__name__)
 # Limits the drafts of one transaction; further updates wait for the next one.
-_TOGETHER: Final = 256
+_BATCH_MOST: Final = 256
 # After a dropped line, this much silence means that the dropped line was the reply.
 _AFTER_A_DROPPED_LINE: Final = 5.0
 # How often activity is recorded when updates produce no rows.
@@ -147,7 +147,7 @@ class RunningPrompt:
         """Write the drafts of an update and of all queued ones in one transaction."""
         drafts = [*self._translate(item)]
         # Nothing is awaited in this loop, so no concurrent handler can queue drafts in between.
-        while len(drafts) < _TOGETHER and (more := self._connection.next_notification()):
+        while len(drafts) < _BATCH_MOST and (more := self._connection.next_notification()):
             drafts += self._translate(more)
         if drafts:
             if (end := self._end_at_once()) is not None:

@@ -23,10 +23,10 @@ from holdfast.ports.tools import ClientMcpServer
 
 
 def unsupported_servers(
-    agent_session: AgentConversation, companions: Sequence[ClientMcpServer]
+    agent_session: AgentConversation, servers: Sequence[ClientMcpServer]
 ) -> Iterator[str]:
     """Yield a message for each server that the agent does not support."""
-    for each in companions:
+    for each in servers:
         if not _is_supported(agent_session, each):
             yield (
                 f"The agent does not get the MCP server {each.name}: its program does not "
@@ -111,7 +111,7 @@ class SessionSetup(Struct, frozen=True, kw_only=True):
     auth_method: str | None = None
     # The command to show to a user who has to sign in.
     command: str = ""
-    companions: tuple[ClientMcpServer, ...] = ()
+    mcp_servers: tuple[ClientMcpServer, ...] = ()
     deadlines: AcpTimeouts = AcpTimeouts()
 
 
@@ -184,7 +184,7 @@ async def _try_method(
 ) -> Any:
     """Try a setup method; if it requires authentication, sign in and try once more."""
     servers = [
-        _server_entry(each) for each in setup.companions if _is_supported(agent_session, each)
+        _server_entry(each) for each in setup.mcp_servers if _is_supported(agent_session, each)
     ]
     params: dict[str, Any] = {"cwd": setup.folder, "mcpServers": servers}
     if setup_method != "session/new":
@@ -247,10 +247,8 @@ def _timeout_error(what: str, seconds: float) -> Failure:
     return Failure(code=FailureCode.AGENT_START_TIMEOUT, message=message)
 
 
-def _version_error(said: str) -> Failure:
-    message = (
-        f"Holdfast uses version {VERSION} of the protocol, and the agent {said}; update the agent."
-    )
+def _version_error(theirs: str) -> Failure:
+    message = f"Holdfast uses ACP version {VERSION}, the agent {theirs}; update the agent."
     return Failure(code=FailureCode.AGENT_VERSION, message=message)
 
 

@@ -77,28 +77,28 @@ class TrackedCall:
         # The arguments as last written to the store.
         self._written: dict[str, Any] = {}
 
-    def fold(self, said: Mapping[str, Any]) -> bool:
+    def fold(self, update: Mapping[str, Any]) -> bool:
         """Merge an update; return whether the status has changed."""
         before = self._status
-        if title := read_word(said.get("title"), longest=_TITLE_LONGEST):
-            self.title, self._is_title_cut = title, len(said["title"]) > _TITLE_LONGEST
-        self.kind = read_word(said.get("kind"), longest=64) or self.kind
-        if isinstance(said.get("locations"), list):
-            self.locations = _locations(said["locations"])
-            self._has_more_locations = len(said["locations"]) > _LOCATIONS_READ
+        if title := read_word(update.get("title"), longest=_TITLE_LONGEST):
+            self.title, self._is_title_cut = title, len(update["title"]) > _TITLE_LONGEST
+        self.kind = read_word(update.get("kind"), longest=64) or self.kind
+        if isinstance(update.get("locations"), list):
+            self.locations = _locations(update["locations"])
+            self._has_more_locations = len(update["locations"]) > _LOCATIONS_READ
         # Limited once per input and not with each update, because it may be large.
-        if said.get("rawInput") is not None:
-            given = said["rawInput"]
+        if update.get("rawInput") is not None:
+            given = update["rawInput"]
             self._raw_input = limit_value(given, _ARGUMENTS_LARGEST)
             self._is_input_cut = self._raw_input is not given and self._raw_input != given
-        if said.get("rawOutput") is not None:
-            self._raw_output = limit_value(said["rawOutput"])
-        if isinstance(said.get("content"), list):
-            self._content = said["content"]
-        self._status = read_word(said.get("status")) or self._status
+        if update.get("rawOutput") is not None:
+            self._raw_output = limit_value(update["rawOutput"])
+        if isinstance(update.get("content"), list):
+            self._content = update["content"]
+        self._status = read_word(update.get("status")) or self._status
         # Fixed after the announcement, because the result must carry the same name as the call.
         if not self.is_announced:
-            self._reported_name = _reported_name(said) or self._reported_name
+            self._reported_name = _reported_name(update) or self._reported_name
             self.name = self._reported_name or self._name_from_title() or self.kind or "other"
         return self._status != before
 
@@ -220,13 +220,13 @@ class TrackedCall:
         return ToolError(code=without.code, message=message)
 
 
-def _reported_name(said: Mapping[str, Any]) -> str | None:
+def _reported_name(update: Mapping[str, Any]) -> str | None:
     """Return the name of the tool, from the fields in which agents are known to report it."""
-    meta = read_object(said.get("_meta"))
+    meta = read_object(update.get("_meta"))
     inner = [read_object(each) for each in meta.values()]
-    places = (said, meta, *inner, *(read_object(each.get("toolCall")) for each in inner))
+    places = (update, meta, *inner, *(read_object(each.get("toolCall")) for each in inner))
     names = (each.get(key) for key in ("name", "toolName", "tool_name") for each in places)
-    named_id = _NAMED_ID.match(read_word(said.get("toolCallId")) or "")
+    named_id = _NAMED_ID.match(read_word(update.get("toolCallId")) or "")
     return next(filter(None, map(read_word, names)), named_id and named_id[1])
 
 
@@ -285,11 +285,11 @@ class CallTracker:
         self._contents: list[MediaBlock] = []
 
     def take(
-        self, said: Mapping[str, Any], output: AgentOutput, drafts: list[Draft], now: float
+        self, update: Mapping[str, Any], output: AgentOutput, drafts: list[Draft], now: float
     ) -> str | None:
         """Process an update of a call; return the reason if it was ignored."""
-        agents_id = read_name(said.get("toolCallId"))
-        is_first_word = said.get("sessionUpdate") == "tool_call"
+        agents_id = read_name(update.get("toolCallId"))
+        is_first_word = update.get("sessionUpdate") == "tool_call"
         if agents_id is None and not is_first_word:
             return "unreadable"
         known = self._calls.get(agents_id) if agents_id is not None else None
@@ -301,12 +301,12 @@ class CallTracker:
         call = known or self._add_call(agents_id, output, drafts)
         if call is not self._held:
             drafts += self.release()
-        has_moved = call.fold(said)
+        has_moved = call.fold(update)
         if known is None and call.is_waiting:
             self.held_until = now + HOLD_SECONDS
             return None
         # A held call is announced only when an update has more than its title.
-        if call is self._held and call.is_waiting and not said.get("rawInput"):
+        if call is self._held and call.is_waiting and not update.get("rawInput"):
             return None
         drafts += self.release()
         if has_moved:
@@ -319,23 +319,23 @@ class CallTracker:
             drafts += call.end(done)
         return None
 
-    def weigh(self, said: Mapping[str, Any], size: int) -> None:
+    def weigh(self, update: Mapping[str, Any], size: int) -> None:
         """Count the bytes of an update whose output an open call holds in memory."""
-        call = self._calls.get(read_name(said.get("toolCallId")) or "")
-        if call is None or call.is_ended or not said.keys() & {"rawOutput", "content"}:
+        call = self._calls.get(read_name(update.get("toolCallId")) or "")
+        if call is None or call.is_ended or not update.keys() & {"rawOutput", "content"}:
             return
         self.held += size - call.held
         call.held = size
 
     def request(
-        self, said: Mapping[str, Any], output: AgentOutput, drafts: list[Draft]
+        self, update: Mapping[str, Any], output: AgentOutput, drafts: list[Draft]
     ) -> TrackedCall:
         """Process a call that needs a decision; it is always announced."""
-        agents_id = read_name(said.get("toolCallId"))
+        agents_id = read_name(update.get("toolCallId"))
         call = self._calls.get(agents_id) if agents_id is not None else None
         if call is None or call.is_ended:
             call = self._add_call(agents_id, output, drafts)
-        call.fold(said)
+        call.fold(update)
         drafts += (*self.release(), *call.late_arguments())
         return call
 

@@ -221,7 +221,7 @@ class Translator:
         return self._build_end(refusal_outcome(error, is_cancelled=is_cancelled))
 
     def fail(self, failure: Failure) -> TurnEnd:
-        """Return the end of a turn that cannot go on, with its failure."""
+        """Return the end of a turn that cannot continue, with its failure."""
         return self._build_end(Outcome(stop_reason=StopReason.ERROR, failure=failure))
 
     def _build_end(self, outcome: Outcome, notice: MessageDraft | None = None) -> TurnEnd:
@@ -313,11 +313,11 @@ class Translator:
         text = f"The agent has compacted its context: {said or 'no message'}"
         return self._add_notice(NoticeCode.AGENT_COMPACTED, text)
 
-    def _add_notice(self, code: NoticeCode, said: str | None) -> list[Draft]:
-        if not said:
+    def _add_notice(self, code: NoticeCode, text: str | None) -> list[Draft]:
+        if not text:
             self.counts["unreadable"] += 1
             return []
-        return [*self._calls.release(), *self._output.deltas(), notice_draft(code, said)]
+        return [*self._calls.release(), *self._output.deltas(), notice_draft(code, text)]
 
 
 # Every update that may become a draft; state updates are in `agent_state.py`.

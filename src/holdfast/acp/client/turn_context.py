@@ -136,7 +136,7 @@ class PosedQuestion(Struct, frozen=True, kw_only=True):
 class AllowedCall(Struct, frozen=True, kw_only=True):
     """A call that a user has allowed, and the tool class that the question showed."""
 
-    asked: CallRequest
+    call: CallRequest
     tool_class: ToolClass
 
 
@@ -170,15 +170,15 @@ class TurnContext:
         return asyncio.get_running_loop().time()
 
     async def pose(
-        self, asked: CallRequest, subject: ApprovalSubject, choices: tuple[ApprovalChoice, ...] = ()
+        self, call: CallRequest, subject: ApprovalSubject, choices: tuple[ApprovalChoice, ...] = ()
     ) -> PosedQuestion:
         """Decide who answers a question about a call: a rule, an earlier answer, or a user."""
-        question = build_question(asked, choices, subject, folder=self.folder, new_id=self.new_id())
+        question = build_question(call, choices, subject, folder=self.folder, new_id=self.new_id())
         if self.agent_session.program.connection.redactor.shows_mark(question.question):
             return _decision_drafts(question, HOLDS_SECRET)
         standing = _without_answer(await self.approver.standing(question))
         how = ruling(question, standing, None)
-        if how is Ruling.ASK and asked.is_cut:
+        if how is Ruling.ASK and call.is_cut:
             how = Ruling.TOO_LARGE
         if how is Ruling.ASK:
             return PosedQuestion(question=question, drafts=(question,))
@@ -189,38 +189,38 @@ class TurnContext:
             return PosedQuestion(question=earlier.question, answer=None if waits else earlier)
         return _decision_drafts(question, answer_by_rule(how, standing, question))
 
-    def unanswerable(self, asked: CallRequest, subject: ApprovalSubject) -> PosedQuestion:
+    def unanswerable(self, call: CallRequest, subject: ApprovalSubject) -> PosedQuestion:
         """Return the denial of a question that offers no choice to answer with."""
-        question = build_question(asked, (), subject, folder=self.folder, new_id=self.new_id())
+        question = build_question(call, (), subject, folder=self.folder, new_id=self.new_id())
         return _decision_drafts(question, NOT_OFFERED)
 
     def take_answer(
-        self, asked: CallRequest, answer: ApprovalAnswer | Approval, tool_class: ToolClass
+        self, call: CallRequest, answer: ApprovalAnswer | Approval, tool_class: ToolClass
     ) -> bool:
         """Record an answer and return whether it permits the call; a one-time yes counts once."""
         if not is_allowed(answer):
-            self.translator.deny(asked.id)
+            self.translator.deny(call.id)
             return False
         if isinstance(answer, Approval):
             is_new = answer.id not in self.given
             self.given.add(answer.id)
             if is_new:
-                self.allowed_calls[asked.id] = AllowedCall(asked=asked, tool_class=tool_class)
+                self.allowed_calls[call.id] = AllowedCall(call=call, tool_class=tool_class)
             return is_new or answer.scope is ApprovalScope.SESSION
         return True
 
-    async def is_permitted(self, asked: CallRequest, subject: ApprovalSubject) -> bool:
+    async def is_permitted(self, call: CallRequest, subject: ApprovalSubject) -> bool:
         """Return whether an action that the agent requests is allowed; asks a user if needed."""
-        posed = await self.pose(asked, subject)
+        posed = await self.pose(call, subject)
         try:
             await run_to_end(self.drafts.record(posed.drafts))
             answer = posed.answer or await self.approver.decision(posed.question)
         except asyncio.CancelledError:
             await self.withdraw(posed.question)
             raise
-        is_allowed_now = self.take_answer(asked, answer, subject.tool_class)
+        is_allowed_now = self.take_answer(call, answer, subject.tool_class)
         # The approval was for this action only, so it must not cover another one.
-        self.allowed_calls.pop(asked.id, None)
+        self.allowed_calls.pop(call.id, None)
         return is_allowed_now
 
     async def withdraw(self, question: Question) -> None:
@@ -241,9 +241,9 @@ class TurnContext:
         enough = {tool_class, ToolClass.SENSITIVE_WRITE}
 
         def covers(allowed: AllowedCall) -> bool:
-            asked = allowed.asked
-            is_named = path in asked.paths or _mentions(asked, path, inside)
-            is_shown = _matches_edits(asked.edits, path, before, content)
+            call = allowed.call
+            is_named = path in call.paths or _mentions(call, path, inside)
+            is_shown = _matches_edits(call.edits, path, before, content)
             return allowed.tool_class in enough and is_named and is_shown
 
         return self._use_allowed(covers)
@@ -260,7 +260,7 @@ class TurnContext:
 
         def covers(allowed: AllowedCall) -> bool:
             is_command = allowed.tool_class is ToolClass.PROCESS
-            return is_command and not lines.isdisjoint(texts_in(allowed.asked.arguments))
+            return is_command and not lines.isdisjoint(texts_in(allowed.call.arguments))
 
         return self._use_allowed(covers)
 
@@ -275,14 +275,14 @@ class TurnContext:
         return False
 
 
-def _without_answer(standing: ApprovalContext) -> ApprovalContext:
+def _without_answer(context: ApprovalContext) -> ApprovalContext:
     """Return the approval context without an earlier answer that is used up or withdrawn."""
-    earlier = standing.earlier
+    earlier = context.earlier
     if earlier is None:
-        return standing
+        return context
     is_spent = earlier.state is ApprovalState.ALLOWED and earlier.scope is ApprovalScope.ONCE
     is_closed = earlier.state is ApprovalState.EXPIRED and earlier.answered_by != BY_TIME
-    return replace(standing, earlier=None) if is_spent or is_closed else standing
+    return replace(context, earlier=None) if is_spent or is_closed else context
 
 
 def _decision_drafts(question: Question, answer: ApprovalAnswer) -> PosedQuestion:
@@ -293,9 +293,9 @@ def _decision_drafts(question: Question, answer: ApprovalAnswer) -> PosedQuestio
     )
 
 
-def _mentions(asked: CallRequest, path: str, inside: str) -> bool:
+def _mentions(call: CallRequest, path: str, inside: str) -> bool:
     """Return whether a call without paths mentions this file in its arguments."""
-    return not asked.paths and not {path, inside}.isdisjoint(texts_in(asked.arguments))
+    return not call.paths and not {path, inside}.isdisjoint(texts_in(call.arguments))
 
 
 def _matches_edits(edits: Sequence[FileEdit], path: str, before: str, content: str) -> bool:

@@ -26,9 +26,9 @@ Status = Mapping[str, str]
 class WorktreeWatch:
     """The Git status before a turn, and the paths that the turn's calls have named since."""
 
-    def __init__(self, folder: str, look: Callable[[], Awaitable[Status | None]]) -> None:
+    def __init__(self, folder: str, read_status: Callable[[], Awaitable[Status | None]]) -> None:
         self._folder = f"{folder.rstrip('/')}/"
-        self._look = look
+        self._read_status = read_status
         self._before: Status | None = None
         # Normalized paths, relative to the repository.
         self._named: set[str] = set()
@@ -36,7 +36,7 @@ class WorktreeWatch:
 
     async def begin(self) -> None:
         """Read the status before the prompt is sent, because the agent may act at once."""
-        self._before = await self._look()
+        self._before = await self._read_status()
 
     def note(self, batch: Sequence[Draft]) -> None:
         """Collect the paths that tool calls name."""
@@ -53,7 +53,7 @@ class WorktreeWatch:
     async def notices(self) -> tuple[MessageDraft, ...]:
         """Return a notice about changes that no call has named, if there are any."""
         before = self._before
-        after = await self._look() if before is not None else None
+        after = await self._read_status() if before is not None else None
         if before is None or after is None:
             return ()
         paths = sorted(before.keys() | after.keys())

@@ -130,7 +130,7 @@ class PendingInbound:
 
 
 class AnswerMarker(Struct, frozen=True, eq=False):
-    """The place in the line order at which a request sent with `begin` was answered.
+    """The position in the line order at which a request sent with `begin` was answered.
 
     Its future is done when the connection yields it: with the result, `RequestRefused` or
     `ConnectionLost`.

@@ -26,7 +26,7 @@ CANCELLED: Final = -32800
 AUTH_REQUIRED: Final = -32000
 NOT_FOUND: Final = -32002
 _BOM: Final = b"\xef\xbb\xbf"
-_KEPT: Final = HEAD + HEAD_MARGIN
+_KEPT_BYTES: Final = HEAD + HEAD_MARGIN
 # Accepted and echoed unchanged, because some peers send ids that the protocol does not allow.
 Id: TypeAlias = int | str | None
 
@@ -146,8 +146,8 @@ class LineSplitter:
             self._begun += piece
             return
         self._overlong = size
-        del self._begun[_KEPT:]
-        self._begun += piece[: _KEPT - len(self._begun)]
+        del self._begun[_KEPT_BYTES:]
+        self._begun += piece[: _KEPT_BYTES - len(self._begun)]
 
 
 def parse_line(line: bytes) -> Incoming:
@@ -193,23 +193,23 @@ def _values(line: bytes) -> int:
 
 
 def _junk(kind: JunkKind, line: bytes) -> Junk:
-    return Junk(kind=kind, head=line[:_KEPT], size=len(line))
+    return Junk(kind=kind, head=line[:_KEPT_BYTES], size=len(line))
 
 
-def _message(found: dict[str, Any], size: int) -> Message:
-    method = found.get("method")
+def _message(body: dict[str, Any], size: int) -> Message:
+    method = body.get("method")
     if method is None:
-        return _reply(found)
+        return _reply(body)
     if not isinstance(method, str):
         # An invalid method is treated as an unknown method.
         method = ""
-    if "id" in found:
-        return JsonRpcRequest(id=found["id"], method=method, params=found.get("params"), size=size)
-    return JsonRpcNotification(method=method, params=found.get("params"), size=size)
+    if "id" in body:
+        return JsonRpcRequest(id=body["id"], method=method, params=body.get("params"), size=size)
+    return JsonRpcNotification(method=method, params=body.get("params"), size=size)
 
 
-def _reply(found: dict[str, Any]) -> JsonRpcReply:
-    error_object = found.get("error")
+def _reply(body: dict[str, Any]) -> JsonRpcReply:
+    error_object = body.get("error")
     error = None
     if isinstance(error_object, dict):
         code, message = error_object.get("code"), error_object.get("message")
@@ -221,7 +221,7 @@ def _reply(found: dict[str, Any]) -> JsonRpcReply:
     elif error_object is not None:
         error = JsonRpcError(INTERNAL_ERROR, str(error_object)[:HEAD])
     return JsonRpcReply(
-        id=found.get("id"), has_id="id" in found, result=found.get("result"), error=error
+        id=body.get("id"), has_id="id" in body, result=body.get("result"), error=error
     )
 
 

@@ -68,15 +68,15 @@ _NO_SECRETS: Final = Scrubber()
 NO_REDACTION: Final = LineRedactor(lambda: _NO_SECRETS)
 
 
-def _redact_message(found: Incoming, clean: Callable[[str], str]) -> Incoming:
-    if isinstance(found, Junk):
-        return found
-    if not isinstance(found, JsonRpcReply):
-        return replace(found, params=_redact_value(found.params, clean))
-    error = found.error
+def _redact_message(message: Incoming, clean: Callable[[str], str]) -> Incoming:
+    if isinstance(message, Junk):
+        return message
+    if not isinstance(message, JsonRpcReply):
+        return replace(message, params=_redact_value(message.params, clean))
+    error = message.error
     if error is not None:
         error = JsonRpcError(error.code, clean(error.message), _redact_value(error.data, clean))
-    return replace(found, result=_redact_value(found.result, clean), error=error)
+    return replace(message, result=_redact_value(message.result, clean), error=error)
 
 
 def _redact_value(value: Any, clean: Callable[[str], str]) -> Any:

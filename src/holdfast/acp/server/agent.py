@@ -159,7 +159,7 @@ class AcpServeOptions(Struct, frozen=True, kw_only=True):
     version: str
     folders: SessionFolders
     new_id: Callable[[], str]
-    # Set when a remote server runs the turns, which then go on without a client.
+    # Set when a remote server runs the turns, which then continue without a client.
     goes_on: bool = False
 
 
@@ -170,11 +170,11 @@ class AcpAgent:
     """Serves one client; holds its sessions as long as it is connected."""
 
     def __init__(
-        self, backend: Holdfast, connection: AcpConnection, terms: AcpServeOptions, spawn: Spawn
+        self, backend: Holdfast, connection: AcpConnection, options: AcpServeOptions, spawn: Spawn
     ) -> None:
         self._backend = backend
         self._connection = connection
-        self._options = terms
+        self._options = options
         self._spawn = spawn
         self._is_initialized = False
         self._is_disconnecting = False
@@ -197,7 +197,7 @@ class AcpAgent:
     async def disconnect(self) -> None:
         """Stop the client's turns and answer its open requests, after its input has ended.
 
-        Turns that run on a remote server go on, and are not awaited.
+        Turns on a remote server continue, and are not awaited.
         """
         self._is_disconnecting = True
         busy = [hold for hold in self._sessions.values() if hold.is_busy]
@@ -456,7 +456,7 @@ class ClientInput:
         self.ended = asyncio.Event()
 
     async def read(self, count: int = -1, /) -> bytes:
-        """Return bytes; at EOF a newline that completes a last line, then wait for ever."""
+        """Return bytes; at EOF a newline that completes a last line, then wait forever."""
         chunk = await self._reader.read(count)
         if chunk:
             return chunk
@@ -469,11 +469,11 @@ class ClientInput:
 
 
 async def serve(
-    backend: Holdfast, connection: AcpConnection, terms: AcpServeOptions, ended: asyncio.Event
+    backend: Holdfast, connection: AcpConnection, options: AcpServeOptions, ended: asyncio.Event
 ) -> None:
     """Serve a client until it disconnects; then stop its turns, unless they run remotely."""
     async with Background() as background:
-        agent = AcpAgent(backend, connection, terms, background.start)
+        agent = AcpAgent(backend, connection, options, background.start)
         taking = background.start(_dispatch(agent, connection))
         leaving = background.start(_wait_for_end(ended))
         await asyncio.wait([taking, leaving], return_when=asyncio.FIRST_COMPLETED)

@@ -97,7 +97,7 @@ class PendingPrompt:
 
 
 def prompt_result(stop: StopReason, usage: Usage) -> dict[str, Any]:
-    """Return the reply to a prompt, with the protocol's stop reason and ours."""
+    """Return the reply to a prompt, with the protocol's stop reason and Holdfast's."""
     return {
         "stopReason": STOPS.get(stop, CANCELLED),
         "usage": usage_form(usage),
@@ -182,7 +182,7 @@ class ClientApprovals:
             return
         self._open[approval_id] = self._start(self._forward_answer(approval, future))
 
-    async def raises_cap(self, cap: int, wanted: int) -> bool:
+    async def raises_cap(self, cap: int, new_cap: int) -> bool:
         """Ask the user whether the session may have more turns."""
         params = {
             "sessionId": self._session_id,
@@ -193,7 +193,7 @@ class ClientApprovals:
                 "status": "pending",
             },
             "options": [
-                {"optionId": ALLOW_ONCE, "name": f"Raise to {wanted} turns", "kind": ALLOW_ONCE},
+                {"optionId": ALLOW_ONCE, "name": f"Raise to {new_cap} turns", "kind": ALLOW_ONCE},
                 {"optionId": REJECT_ONCE, "name": "Do not send", "kind": REJECT_ONCE},
             ],
         }
@@ -233,7 +233,7 @@ class ClientApprovals:
 
 
 def choices_of(question: Question) -> list[dict[str, str]]:
-    """Return the options of a question: those of its agent, otherwise our own."""
+    """Return the options of a question: those of its agent, otherwise Holdfast's."""
     if question.choices:
         return [
             {"optionId": each.id, "name": each.name, "kind": each.kind} for each in question.choices
@@ -343,7 +343,7 @@ class ClientSession:
         prompt.answered.set()
 
     def cancel(self) -> None:
-        """Stop every registered prompt; turns of other clients go on."""
+        """Stop every registered prompt; turns of other clients continue."""
         self._give_up(self._prompts)
 
     def leave(self) -> None:
@@ -425,7 +425,7 @@ class ClientSession:
         return stopped.session
 
     async def _follow(self) -> None:
-        """Send events as updates until the hold is released or the session is gone."""
+        """Send events as updates until the client releases it or the session is deleted."""
         try:
             events = self._backend.follow(self.session_id, after=self._cursor)
             async with aclosing(events):

@@ -103,8 +103,8 @@ def call_title(name: str, arguments: Values) -> str:
     return line if len(line) <= TITLE_LONGEST else f"{line[: TITLE_LONGEST - 1]}…"
 
 
-def _command(given: Values) -> str:
-    return shlex.join([given["command"], *given.get("args", ())])
+def _command(arguments: Values) -> str:
+    return shlex.join([arguments["command"], *arguments.get("args", ())])
 
 
 _TITLES: Final[Mapping[str, Callable[[Values], str]]] = {

@@ -80,9 +80,9 @@ def question_lines(approval: Approval) -> Iterator[tuple[str, str]]:
     yield f"y: allow once{_options_text(approval)}, n or n REASON: deny.", ""
 
 
-def read_answer(said: str, *, has_more: bool) -> ApprovalAnswer | str:
+def read_answer(text: str, *, has_more: bool) -> ApprovalAnswer | str:
     """Return the answer of a line, or an error message."""
-    word, _, rest = said.strip().partition(" ")
+    word, _, rest = text.strip().partition(" ")
     note = rest.strip()
     allowed = ApprovalAnswer(state=ApprovalState.ALLOWED, by=BY_TERMINAL)
     match word.lower().rstrip(",.:;"):
@@ -204,16 +204,16 @@ class InteractiveApprovals:
         else:
             await self._send_answer(found, answer)
 
-    async def _send_answer(self, found: Approval, answer: ApprovalAnswer) -> None:
+    async def _send_answer(self, approval: Approval, answer: ApprovalAnswer) -> None:
         approvals, owner = self._holdfast.approvals, self._holdfast.owner
         try:
             now = await approvals.answer(
-                owner, found.session_id, found.id, answer, digest=found.question.digest
+                owner, approval.session_id, approval.id, answer, digest=approval.question.digest
             )
         except Conflict as error:
             if error.code is not Code.APPROVAL_CLOSED:
                 raise
-            now = await approvals.get(owner, found.session_id, found.id)
+            now = await approvals.get(owner, approval.session_id, approval.id)
         if (now.answered_by, now.state, now.scope) != (answer.by, answer.state, answer.scope):
             self._screen.remark(_describe_answer(now.state, now.answered_by or ""))
 

@@ -378,7 +378,7 @@ class LivePage:
         self._tick()
 
     def show_call(self, call_id: CallId, line: str) -> None:
-        """Show a spinner beside the call."""
+        """Show a spinner next to the call."""
         self._end_block()
         if not self._printer.settings.quiet:
             self._calls[call_id] = line

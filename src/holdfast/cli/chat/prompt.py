@@ -197,13 +197,13 @@ class MessagePrompt:
         self,
         completer: "Completer | None" = None,
         history: "History | None" = None,
-        around: PromptSettings | None = None,
+        settings: PromptSettings | None = None,
     ) -> None:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.application.current import get_app_session
         from prompt_toolkit.output.vt100 import Vt100_Output
 
-        self._around = around
+        self._settings = settings
         output = get_app_session().output
         if isinstance(output, Vt100_Output):
             # No cursor position request is needed: the prompt begins where the text ends.
@@ -211,26 +211,26 @@ class MessagePrompt:
         self._session: PromptSession[str] = PromptSession(
             completer=completer, history=history, complete_while_typing=False
         )
-        if around is not None:
-            self._configure(around)
+        if settings is not None:
+            self._configure(settings)
         self._initial: Document | str = ""
 
-    def _configure(self, around: PromptSettings) -> None:
+    def _configure(self, settings: PromptSettings) -> None:
         from prompt_toolkit.filters import Condition
         from prompt_toolkit.output import ColorDepth
 
         session = self._session
         session.multiline = True
-        session.key_bindings = chat_key_bindings(around.stop)
+        session.key_bindings = chat_key_bindings(settings.stop)
         session.complete_while_typing = Condition(self._is_typing_name)
         session.reserve_space_for_menu = 5
         session.prompt_continuation = "  "
-        if not around.is_colored:
+        if not settings.is_colored:
             session.color_depth = ColorDepth.DEPTH_1_BIT
         # The page writes the typed message when its turn starts.
         session.app.erase_when_done = True
         shorten_escape_timeout(session.app)
-        around.region.belong_to(session.app)
+        settings.region.belong_to(session.app)
 
     def _is_typing_name(self) -> bool:
         """Return whether a command or file name is being typed, which opens completion."""
@@ -240,7 +240,7 @@ class MessagePrompt:
     def _message(self) -> "AnyFormattedText":
         from prompt_toolkit.formatted_text import ANSI
 
-        around = self._around
+        around = self._settings
         if around is None:
             return PROMPT_SIGN
         meter = around.meter(size_of_screen().columns)
@@ -305,10 +305,10 @@ class AnswerPrompt:
             raise EndPressedError from None
 
 
-async def _read_line(session: Any, question: "AnyFormattedText", begun: "Document | str") -> str:
+async def _read_line(session: Any, question: "AnyFormattedText", initial: "Document | str") -> str:
     try:
         # Its own SIGINT handler would replace ours: Ctrl-C must stop the next answer, too.
-        line = await session.prompt_async(question, default=begun, handle_sigint=False)
+        line = await session.prompt_async(question, default=initial, handle_sigint=False)
     # Caught here, because a KeyboardInterrupt that leaves a task ends the event loop.
     except KeyboardInterrupt:
         raise InterruptPressedError from None

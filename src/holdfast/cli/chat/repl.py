@@ -82,9 +82,9 @@ class ChatCompleter(Completer):
         choices = next((each.choices for each in self._registry if each.name == name.lower()), ())
         yield from (Completion(each, -len(begun)) for each in choices if each.startswith(begun))
 
-    def _files(self, begun: str) -> Iterator[Completion]:
-        folder, _, beginning = begun.removeprefix('"').rpartition("/")
-        shown = f"{folder}/" if folder or begun.startswith("/") else ""
+    def _files(self, prefix: str) -> Iterator[Completion]:
+        folder, _, beginning = prefix.removeprefix('"').rpartition("/")
+        shown = f"{folder}/" if folder or prefix.startswith("/") else ""
         for name, is_folder in sorted(_entries(os.path.join(self._folder, shown))):
             is_hidden = name.startswith(".") and not beginning.startswith(".")
             if is_hidden or not name.startswith(beginning):
@@ -92,7 +92,7 @@ class ChatCompleter(Completer):
             whole = f"{shown}{name}{'/' if is_folder else ''}"
             quote = '"' if " " in whole else ""
             # A folder's quote stays open, because its name continues.
-            yield Completion(f"@{quote}{whole}{'' if is_folder else quote}", -len(begun) - 1)
+            yield Completion(f"@{quote}{whole}{'' if is_folder else quote}", -len(prefix) - 1)
 
 
 def _entries(folder: str) -> Iterator[tuple[str, bool]]:

@@ -94,7 +94,7 @@ async def open_conversation(
 ) -> ChatConversation:
     """Return the conversation, with its cursor before the first event to show.
 
-    `request` has what a new session is asked for beside the options.
+    `request` has the settings of a new session that are not options.
     """
     if options.resume is not None:
         # Read before it is resumed, so that events after that are shown.
@@ -361,8 +361,8 @@ def _context_fields(options: ChatOptions) -> dict[str, Any]:
     }
 
 
-def _selection(given: str) -> Selection:
-    found = re.fullmatch(r"(.+):([0-9]{1,9})-([0-9]{1,9})", given)
+def _selection(text: str) -> Selection:
+    found = re.fullmatch(r"(.+):([0-9]{1,9})-([0-9]{1,9})", text)
     if found is None:
         raise Invalid(
             Code.INVALID_INPUT, "--selection must be FILE:FIRST-LAST, such as src/app.py:10-20."
@@ -371,7 +371,7 @@ def _selection(given: str) -> Selection:
 
 
 def _remote_context(options: ChatOptions) -> SessionContext | None:
-    """Return the workspace of a session on a server, which does not share our folders.
+    """Return the workspace of a session on a server, which has other folders.
 
     Without a folder there, the session gets one of its own.
     """

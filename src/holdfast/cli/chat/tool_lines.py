@@ -53,28 +53,30 @@ def _compact(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _command(given: Values) -> str:
+def _command(arguments: Values) -> str:
     import shlex
 
-    return shlex.join([given["command"], *given.get("args", ())])
+    return shlex.join([arguments["command"], *arguments.get("args", ())])
 
 
 def _pluralize(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
-def _exit_summary(found: Values) -> str:
-    late = ", stopped by the timeout" if found.get("timed_out") else ""
-    return f"exit code {found['exit_code']}{late}"
+def _exit_summary(result: Values) -> str:
+    late = ", stopped by the timeout" if result.get("timed_out") else ""
+    return f"exit code {result['exit_code']}{late}"
 
 
-def _path(given: Values) -> str:
-    return str(given["path"])
+def _path(arguments: Values) -> str:
+    return str(arguments["path"])
 
 
-def _acp_call(given: Values) -> str:
+def _acp_call(arguments: Values) -> str:
     """Return what an external agent does, by its first known field."""
-    found = next(given[name] for name in _MAIN_ARGUMENTS if isinstance(given.get(name), str))
+    found = next(
+        arguments[name] for name in _MAIN_ARGUMENTS if isinstance(arguments.get(name), str)
+    )
     return str(found)
 
 

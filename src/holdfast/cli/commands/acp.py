@@ -123,8 +123,8 @@ def _root(printer: Printer, options: Path | None) -> Path:
     return absolute_path(options) if options is not None else configured or Path.cwd()
 
 
-def _stop_on_signals(said: ClientInput) -> None:
+def _stop_on_signals(reader: ClientInput) -> None:
     """Treat a signal as the end of the client's input: turns are stopped and recorded."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, said.ended.set)
+        loop.add_signal_handler(number, reader.ended.set)

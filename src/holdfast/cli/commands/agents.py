@@ -116,7 +116,7 @@ async def show_one(printer: Printer, *, ref: AgentArgument) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentProgramOptions:
-    """What can be said about an agent that is a program of its own."""
+    """Options of an agent that is an external program."""
 
     preset: Annotated[
         str | None, option("NAME", f"Start from a preset: {', '.join(sorted(PRESETS))}.")
@@ -225,7 +225,7 @@ def _variable(text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentOptions:
-    """What can be said about an agent; what is left out stays as it is."""
+    """Options of an agent; omitted ones are unchanged."""
 
     slug: Annotated[str | None, option("SLUG", "The agent's slug: A-Z, a-z, 0-9, _ and -.")] = None
     system_prompt: Annotated[

@@ -181,9 +181,9 @@ async def _find_approval(holdfast: Holdfast, first: str, second: str | None) -> 
     )
 
 
-def _matches(known: str, asked: str) -> bool:
-    is_beginning = len(asked) >= BEGINNING_SHORTEST and known.startswith(asked)
-    return known == asked or is_beginning
+def _matches(known: str, reference: str) -> bool:
+    is_beginning = len(reference) >= BEGINNING_SHORTEST and known.startswith(reference)
+    return known == reference or is_beginning
 
 
 def _row(approval: Approval) -> tuple[str, ...]:

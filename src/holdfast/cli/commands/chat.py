@@ -71,7 +71,7 @@ async def chat_resume(printer: Printer, chat_options: ResumeOptions) -> int:
 
 
 async def _converse(
-    printer: Printer, chat_options: ChatOptions, said: str | None, signals: "SignalHandler"
+    printer: Printer, chat_options: ChatOptions, text: str | None, signals: "SignalHandler"
 ) -> int:
     from holdfast.cli.chat.attachments import FileSources
     from holdfast.cli.chat.session import (
@@ -83,11 +83,11 @@ async def _converse(
 
     require_resumable_options(chat_options)
     policy = attendance_policy(printer, chat_options.yes_to)
-    is_typed = said is None and chat_options.input is InputForm.TEXT
+    is_typed = text is None and chat_options.input is InputForm.TEXT
     policy = dataclasses.replace(policy, converses=is_typed and policy.asks)
     incoming = None
     if not policy.converses:
-        incoming = await _read_messages(printer, chat_options, said)
+        incoming = await _read_messages(printer, chat_options, text)
     flags = {"chat.fs_scope": chat_options.fs_scope}
     # The configuration's own rule is used, because its error names the key to edit; a server
     # decides about its own folders.
@@ -116,15 +116,15 @@ async def _converse(
                 await _delete_unused(conversation, is_new=chat_options.resume is None)
                 raise
             return _code(conversation)
-        if said is not None and (chat_options.attach or "@" in said):
+        if text is not None and (chat_options.attach or "@" in text):
             config = printer.settings.load(None if policy.is_remote else flags)
             sources = FileSources(config, is_remote=policy.is_remote)
-            incoming = await _with_files(conversation, chat_options, said, sources)
-        return await _send_all(conversation, incoming, has_message=said is not None)
+            incoming = await _with_files(conversation, chat_options, text, sources)
+        return await _send_all(conversation, incoming, has_message=text is not None)
 
 
 async def _with_files(
-    conversation: "ChatConversation", options: ChatOptions, said: str, sources: "FileSources"
+    conversation: "ChatConversation", options: ChatOptions, text: str, sources: "FileSources"
 ) -> "AsyncIterator[Content]":
     """Return the only message with its files; refuse one with a file that cannot be attached."""
     from holdfast.cli.chat.stdin import single_message
@@ -132,10 +132,10 @@ async def _with_files(
     session = await conversation.session()
     try:
         files = await asyncio.to_thread(sources.read_given, options.attach or ())
-        # What stands on stdin is sent as it is: `@` may have another meaning there.
+        # The text of stdin is sent unchanged: `@` may have another meaning there.
         if options.prompt != "-":
-            files += await asyncio.to_thread(sources.read_named, said, session, is_strict=True)
-        return single_message(await conversation.with_files(said, files, session))
+            files += await asyncio.to_thread(sources.read_named, text, session, is_strict=True)
+        return single_message(await conversation.with_files(text, files, session))
     except HoldfastError:
         await _delete_unused(conversation, is_new=options.resume is None)
         raise
@@ -150,16 +150,16 @@ async def _delete_unused(conversation: "ChatConversation", *, is_new: bool) -> N
 
 
 async def _read_messages(
-    printer: Printer, chat_options: ChatOptions, said: str | None
+    printer: Printer, chat_options: ChatOptions, text: str | None
 ) -> "AsyncIterator[Content]":
     """Return the messages to send; refuse a new session without any."""
     from holdfast.cli.chat.stdin import input_messages, read_lines
 
     # An unfinished turn needs no message, and a program may send its first one later.
-    if chat_options.input is InputForm.NDJSON or (chat_options.resume is not None and said is None):
+    if chat_options.input is InputForm.NDJSON or (chat_options.resume is not None and text is None):
         return read_lines()
     # A program may wait for the opening event before it sends a message.
-    return await input_messages(said, patient=not printer.is_json)
+    return await input_messages(text, patient=not printer.is_json)
 
 
 async def _send_all(

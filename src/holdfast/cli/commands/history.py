@@ -171,9 +171,9 @@ async def query(
 
 
 async def _list(
-    printer: Printer, holdfast: Holdfast, wanted: HistoryQuery, cursor: str | None
+    printer: Printer, holdfast: Holdfast, query: HistoryQuery, cursor: str | None
 ) -> None:
-    page = await holdfast.observations.query(holdfast.owner, wanted, cursor=cursor)
+    page = await holdfast.observations.query(holdfast.owner, query, cursor=cursor)
     if printer.is_json:
         printer.document(entity_list(page))
         return
@@ -359,10 +359,10 @@ def _print_result(printer: Printer, done: SubmitResult) -> None:
         printer.warn(f"warning: {warning.message}")
 
 
-def _take_key(payload: Any, given: str | None) -> Any:
+def _take_key(payload: Any, key: str | None) -> Any:
     """Remove the key from a document, as every API does; the option takes precedence."""
     found = payload.pop("idempotency_key", None) if isinstance(payload, dict) else None
-    return found if given is None else given
+    return found if key is None else key
 
 
 def _value(text: str) -> Any:

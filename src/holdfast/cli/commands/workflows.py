@@ -324,7 +324,7 @@ class _WorkflowRun:
             opened = await conversation.session()
             for number, step in enumerate(run.steps):
                 await self._choose_model(conversation, run, number)
-                # A prompt that names an earlier answer says itself where it goes.
+                # A prompt that refers to an earlier answer already contains its position.
                 is_first = number == 0 and not step.uses_outputs
                 said = [answer if is_first else "", fill(step.prompt, values)]
                 self._printer.remark(f"{step.node}: agent {agent.slug}, session {opened.id}")
@@ -402,7 +402,7 @@ async def _answer(conversation: ChatConversation) -> str | None:
 async def _agents(
     holdfast: Holdfast,
     runs: tuple[AgentRun, ...],
-    brought: dict[str, AgentFile],
+    agent_files: dict[str, AgentFile],
     *,
     folder: Path | None,
     home: Path,
@@ -410,7 +410,7 @@ async def _agents(
     """Return the stored agent of each run: the workflow's own, else the one of that name."""
     found = []
     for run in runs:
-        described = brought.get(run.agent_ref)
+        described = agent_files.get(run.agent_ref)
         if described is not None:
             agent = await store_agent(holdfast, described)
         else:

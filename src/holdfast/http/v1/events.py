@@ -255,8 +255,8 @@ async def _start(
     raise _invalid_cursor()
 
 
-def _require_cursor(given: str) -> None:
-    if not (_NUMBER.fullmatch(given) or given == "now" or is_uuid(given)):
+def _require_cursor(cursor: str) -> None:
+    if not (_NUMBER.fullmatch(cursor) or cursor == "now" or is_uuid(cursor)):
         raise _invalid_cursor()
 
 

@@ -96,16 +96,16 @@ def take_key(request: RouteRequest[Any, Any]) -> Any:
     return agreed_key(request, body.pop(FIELD, None) if isinstance(body, dict) else None)
 
 
-def agreed_key(request: RouteRequest[Any, Any], given: Any) -> Any:
+def agreed_key(request: RouteRequest[Any, Any], body_key: Any) -> Any:
     """Return the key of the body or of the header; if both are present they must be equal."""
     header = request.headers.get(IDEMPOTENCY_KEY)
     if header is not None and _HEADER.fullmatch(header) is None:
         expected, message = f"pattern: {_HEADER.pattern}", "Idempotency-Key must be printable ASCII"
         raise rejection((Issue(path=(FIELD,), value=header, expected=expected, message=message),))
-    if given is not None and header is not None and given != header:
+    if body_key is not None and header is not None and body_key != header:
         invalid = invalid_query if request.body is None else invalid_body
         raise invalid(FIELD, "it must be equal to Idempotency-Key")
-    return header if given is None else given
+    return header if body_key is None else body_key
 
 
 def source_of(request: RouteRequest[Any, Any]) -> str:

@@ -217,19 +217,19 @@ class _ProcessWatcher:
             signal(TERM)
 
 
-def _run_init(order: dict[str, Any], heard: int, report: int, finds: int) -> NoReturn:
+def _run_init(order: dict[str, Any], control: int, report: int, finds: int) -> NoReturn:
     """Run as PID 1 of the namespace until the command ends or no process is left."""
     try:
         libc.prctl(DEATH_SIGNAL, KILL, 0, 0, 0)
         poll = select.poll()
-        poll.register(heard, select.POLLIN)
+        poll.register(control, select.POLLIN)
         # The supervisor may have died before PR_SET_PDEATHSIG was set (race).
         if any(event & select.POLLHUP for _, event in poll.poll(0)):
             os._exit(0)
         with open(finds, "wb") as file:
             file.write(marshal.dumps(set_up_mounts(order)))
         # Only the supervisor enforces the grace period.
-        watch = _ProcessWatcher(heard, float("inf"))
+        watch = _ProcessWatcher(control, float("inf"))
         command = _fork_program(order, report)
 
         def signal(number: int) -> None:
@@ -264,7 +264,7 @@ def _has_children() -> bool:
 
 
 def _close_others(*ours: int) -> None:
-    """Close inherited file descriptors other than ours; some event loops leak them to children."""
+    """Close other inherited file descriptors; some event loops leak them to children."""
     with SuppressErrors(OSError):
         for name in os.listdir("/dev/fd"):
             if int(name) not in (0, 1, 2, *ours):

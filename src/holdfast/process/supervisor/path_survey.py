@@ -301,7 +301,7 @@ class Survey:
 
     def _find_links_of_credentials(self, own: list[str]) -> None:
         """Record secrets outside the workspace that have other hard links, maybe inside it."""
-        # Without the folders in ours: those are the private folders of sessions.
+        # Without the folders in Holdfast's own: those are the private folders of sessions.
         files = [path for folder in own for path in _files(folder, with_inner=False)]
         for name in CREDENTIALS if self._home else ():
             files += _files(os.path.join(self._home or "", name), with_inner=True)
@@ -323,12 +323,12 @@ class Survey:
                             self.covers.setdefault(entry.path, kind)
 
 
-def _files(place: str, *, with_inner: bool) -> Iterator[str]:
+def _files(folder: str, *, with_inner: bool) -> Iterator[str]:
     """Yield a file, or the files of a folder; symbolic links are not followed."""
     try:
-        entries = list(os.scandir(place))
+        entries = list(os.scandir(folder))
     except NotADirectoryError:
-        yield place
+        yield folder
         return
     except OSError:
         return
@@ -452,7 +452,7 @@ def _is_key(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_script(entry: os.DirEntry[str]) -> bool:
-    """Return whether this is an executable text; builds write binaries, which are left to them."""
+    """Return whether this is an executable text; builds may replace binaries."""
     with SuppressErrors(OSError):
         if entry.is_file(follow_symlinks=False):
             mode = entry.stat(follow_symlinks=False).st_mode

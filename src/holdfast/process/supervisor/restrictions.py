@@ -79,10 +79,10 @@ def _limit(limits: list[tuple[int, int]]) -> None:
         resource.setrlimit(name, (bound, bound))
 
 
-def _require_same(stage: str, path: str, wanted: tuple[int, ...]) -> None:
+def _require_same(stage: str, path: str, expected: tuple[int, ...]) -> None:
     found = os.stat(path)
     seen = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-    if seen[: len(wanted)] != tuple(wanted):
+    if seen[: len(expected)] != tuple(expected):
         raise StepRefused(f"{stage}-changed", 0)
 
 

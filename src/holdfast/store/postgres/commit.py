@@ -204,19 +204,19 @@ def _statement_for(shape: tuple[int | None, ...], bound: int, skip: bool) -> str
     return sql.replace(":gate", "noted" if bound else "found") + (_GROUPED if bound else _APPENDED)
 
 
-def _rows(columns: Mapping[str, str], number: int | None, places: Iterable[int]) -> str:
+def _rows(columns: Mapping[str, str], number: int | None, numbers: Iterable[int]) -> str:
     """Return a table expression with the rows as parameters."""
     names = f" bound ({', '.join(columns)})"
     if number is None:
-        return f"unnest({', '.join(map(_array_cast, columns.values(), places))}){names}"
-    rows = [", ".join(map(_cast, columns.values(), places)) for _ in range(number)]
+        return f"unnest({', '.join(map(_array_cast, columns.values(), numbers))}){names}"
+    rows = [", ".join(map(_cast, columns.values(), numbers)) for _ in range(number)]
     values = "), (".join(rows)
     return f"(VALUES ({values})){names}"
 
 
-def _cast(kind: str, place: int) -> str:
-    return f"CAST(${place} AS {kind})"
+def _cast(kind: str, number: int) -> str:
+    return f"CAST(${number} AS {kind})"
 
 
-def _array_cast(kind: str, place: int) -> str:
-    return f"CAST({_cast('TEXT', place) if kind in _AS_TEXT else f'${place}'} AS {kind}[])"
+def _array_cast(kind: str, number: int) -> str:
+    return f"CAST({_cast('TEXT', number) if kind in _AS_TEXT else f'${number}'} AS {kind}[])"

@@ -30,7 +30,7 @@ _CONNECT_SECONDS: Final = 10.0
 _CLOSE_SECONDS: Final = 5.0
 # Seconds of silence before a TCP keepalive probe, and before the peer counts as dead.
 _SILENCE: Final = 5
-_GONE_AFTER: Final = 15
+_DEAD_PEER_SECONDS: Final = 15
 
 
 class PostgresConnection:
@@ -165,8 +165,8 @@ def keep_alive(wire: socket.socket) -> None:
     for name, value in {
         "TCP_KEEPIDLE": _SILENCE,
         "TCP_KEEPINTVL": _SILENCE,
-        "TCP_KEEPCNT": _GONE_AFTER // _SILENCE,
-        "TCP_USER_TIMEOUT": _GONE_AFTER * 1_000,
+        "TCP_KEEPCNT": _DEAD_PEER_SECONDS // _SILENCE,
+        "TCP_USER_TIMEOUT": _DEAD_PEER_SECONDS * 1_000,
     }.items():
         # Not every platform has all options.
         if option := getattr(socket, name, None):

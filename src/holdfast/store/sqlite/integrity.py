@@ -205,7 +205,7 @@ _VERIFIABLE: Final = {
     "tokens": frozenset({"by_digest", "by_id"}),
 }
 _ROW: Final = re.compile(r"\brow (\d+) ")
-_WELL: Final[tuple[list[Row], list[Row]]] = ([], [("ok",)])
+_NO_FAULTS: Final[tuple[list[Row], list[Row]]] = ([], [("ok",)])
 # SQLite stops after this many faults.
 _FAULTS_MOST: Final = 100
 
@@ -224,7 +224,7 @@ def find_faulty_rows(connection: Connection) -> FaultyRows:
     looks = [(name, _pages(connection, name)) for name in tables]
     faulty: dict[str, frozenset[int]] = {}
     for table, faults in [*looks, *_disputes(connection)]:
-        if faults not in _WELL:
+        if faults not in _NO_FAULTS:
             named = frozenset(fault[1] for fault in faults if len(fault) > 1)
             for name in _ANSWERS.get(table, (table,)):
                 faulty[name] = faulty.get(name, frozenset()) | named
@@ -234,7 +234,7 @@ def find_faulty_rows(connection: Connection) -> FaultyRows:
 def _pages(connection: Connection, table: str) -> list[Row]:
     """Return the faults in the pages of a table, with the key of the session if known."""
     faults = _run_check(connection, PAGES, {"name": table})
-    if table != "sessions" or faults in _WELL:
+    if table != "sessions" or faults in _NO_FAULTS:
         return faults
     # SQLite reports the position of a row, not its key.
     keys = [row[0] for row in _run_check(connection, IN_ORDER, NOTHING)]
@@ -254,7 +254,7 @@ def _disputes(connection: Connection) -> Iterator[tuple[str, list[Row]]]:
         yield table, [(f"{table}: columns and body of {row[0]} differ.",) for row in wrong]
 
 
-def _is_misfiled(row: Row, places: Sequence[str]) -> bool:
+def _is_misfiled(row: Row, paths: Sequence[str]) -> bool:
     """Return whether the columns of a row differ from its verified body."""
     *columns, body, stored = row
     # A row with a bad checksum raises when it is read; it says nothing about other rows.
@@ -262,7 +262,7 @@ def _is_misfiled(row: Row, places: Sequence[str]) -> bool:
         return False
     said = msgspec.json.decode(body)
     return columns != [
-        reduce(lambda part, name: part.get(name), place.split("."), said) for place in places
+        reduce(lambda part, name: part.get(name), place.split("."), said) for place in paths
     ]
 
 
@@ -295,9 +295,9 @@ class FaultyTable:
 
         return call
 
-    def _is_named(self, found: Any) -> bool:
+    def _is_named(self, result: Any) -> bool:
         """Return whether a result depends on an inconsistent row."""
-        parts = found if isinstance(found, tuple) else (found,)
+        parts = result if isinstance(result, tuple) else (result,)
         # The parent id of a fork may come from any of these rows.
         return any(
             getattr(part, "key", None) in self._rows

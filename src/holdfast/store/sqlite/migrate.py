@@ -128,15 +128,15 @@ def require_below(connection: Connection, number: int) -> None:
     require_not_above(version(connection), number)
 
 
-def require_not_above(found: int, number: int) -> None:
+def require_not_above(current: int, number: int) -> None:
     """Raise if a number is above the schema of a store, or unknown."""
     require_known(number)
-    require_not_newer(found)
-    if found < number:
+    require_not_newer(current)
+    if current < number:
         raise Invalid(
             Code.INVALID_INPUT,
-            f"The store has schema {found}, and {number} is above it; run `holdfast migrate up`.",
-            {"field": "to", "store": found},
+            f"The store has schema {current}, and {number} is above it; run `holdfast migrate up`.",
+            {"field": "to", "store": current},
         )
 
 
@@ -165,36 +165,36 @@ def _walk(
         done.append(migration)
 
 
-def require_not_newer(found: int) -> None:
+def require_not_newer(current: int) -> None:
     """Raise for a schema that is newer than this program."""
-    if found > newest():
+    if current > newest():
         raise Conflict(
             Code.SCHEMA_NEWER,
-            f"The store has schema {found}, this Holdfast knows {newest()}; install a newer one.",
-            {"store": found, "program": newest()},
+            f"The store has schema {current}, this Holdfast knows {newest()}; install a newer one.",
+            {"store": current, "program": newest()},
         )
 
 
-def require_not_older(found: int) -> None:
+def require_not_older(current: int) -> None:
     """Raise for a schema that must be migrated first."""
-    if found < newest():
+    if current < newest():
         raise Conflict(
             Code.SCHEMA_OLDER,
-            f"The store has schema {found}, this Holdfast needs {newest()}; "
+            f"The store has schema {current}, this Holdfast needs {newest()}; "
             "run `holdfast migrate up`.",
-            {"store": found, "program": newest()},
+            {"store": current, "program": newest()},
         )
 
 
-def next_up(found: int, to: int) -> Migration | None:
+def next_up(current: int, to: int) -> Migration | None:
     """Return the next migration to apply, if any."""
-    waiting = [migration for migration in migrations() if found < migration.number <= to]
+    waiting = [migration for migration in migrations() if current < migration.number <= to]
     return waiting[0] if waiting else None
 
 
-def next_down(found: int, to: int) -> Migration | None:
+def next_down(current: int, to: int) -> Migration | None:
     """Return the next migration to revert, if any."""
-    applied = [migration for migration in migrations() if to < migration.number <= found]
+    applied = [migration for migration in migrations() if to < migration.number <= current]
     return applied[-1] if applied else None
 
 

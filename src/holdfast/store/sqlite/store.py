@@ -146,9 +146,9 @@ class SqliteStore:
         self._upkeep = IndexUpkeep(self.read, self._write)
         self.is_scrubbed = True
 
-    def _open(self, begun: ExitStack, reserve: DiskReserve) -> None:
+    def _open(self, cleanup: ExitStack, reserve: DiskReserve) -> None:
         connection = self._open_file(reserve)
-        begun.callback(connection.close)
+        cleanup.callback(connection.close)
         self._faulty = _find_faulty(connection)
         self._is_faulty = is_read_only(self._faulty)
         self._tables = Tables(connection, self._faulty)
@@ -157,13 +157,13 @@ class SqliteStore:
         self._reserve = reserve
         # Open the first reader in advance, because opening takes longer than most reads.
         self._idle: deque[tuple[Connection, Tx]] = deque([self._reader()])
-        begun.callback(self._idle[0][0].close)
+        cleanup.callback(self._idle[0][0].close)
         # Connection for brief reads on the calling thread; it never waits for locks.
         self._nearest = self._reader()
-        begun.callback(self._nearest[0].close)
+        cleanup.callback(self._nearest[0].close)
         self._nearest[0].patience.is_off = True
         self._readers = Readers()
-        begun.callback(self._readers.end)
+        cleanup.callback(self._readers.end)
         # Last, because only its own `close` stops the writer thread.
         with threads_permitting():
             self._writer = Writer(connection, self._connect, reserve)

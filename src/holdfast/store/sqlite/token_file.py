@@ -112,11 +112,11 @@ class SecretFile:
             os.close(descriptor)
 
 
-def _judge(path: Path, found: os.stat_result) -> None:
-    mode = stat.S_IMODE(found.st_mode)
-    if not stat.S_ISREG(found.st_mode):
+def _judge(path: Path, status: os.stat_result) -> None:
+    mode = stat.S_IMODE(status.st_mode)
+    if not stat.S_ISREG(status.st_mode):
         raise _unsafe(path, "is not a file")
-    if found.st_uid != os.geteuid():
+    if status.st_uid != os.geteuid():
         raise _unsafe(path, "belongs to another user")
     if mode & _OTHERS:
         # Not repaired, because other users may have read the secret already.

@@ -505,8 +505,8 @@ def _is_at(name: str | Path, inode: Inode) -> bool:
         return False
 
 
-def _inode(found: os.stat_result) -> Inode:
-    return found.st_dev, found.st_ino
+def _inode(status: os.stat_result) -> Inode:
+    return status.st_dev, status.st_ino
 
 
 def _unusable(path: Path, error: OSError) -> HoldfastError:

@@ -18,7 +18,7 @@ from holdfast.store.sqlite.migrate import require_not_newer, require_not_older, 
 from holdfast.store.transfer.sql import insert_statement
 
 # Batch size, small enough that large rows fit into memory.
-TOGETHER: Final = 200
+BATCH_SIZE: Final = 200
 
 COLUMNS = """
 -- Column names of a table.
@@ -44,7 +44,7 @@ class FileEnd:
     async def rows(self, sql: str) -> AsyncIterator[Sequence[Row]]:
         with translate_errors():
             found = self._connection.raw.cursor().execute(sql)
-            while rows := list(islice(found, TOGETHER)):
+            while rows := list(islice(found, BATCH_SIZE)):
                 yield rows
 
     async def add(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:

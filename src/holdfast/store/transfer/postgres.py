@@ -16,7 +16,7 @@ from holdfast.store.postgres.connection import PostgresConnection
 from holdfast.store.postgres.errors import GONE, REFUSED, LostError, meaning
 from holdfast.store.postgres.migrate import LOCK, up, version
 from holdfast.store.sqlite.migrate import require_not_newer, require_not_older
-from holdfast.store.transfer.files import TOGETHER
+from holdfast.store.transfer.files import BATCH_SIZE
 from holdfast.store.transfer.sql import insert_statement, lock_statement, sequence_statement
 
 # No idle timeout, because the other side may be slow between two batches.
@@ -68,7 +68,7 @@ class DatabaseEnd:
 
     async def _fetch(self, cursor: Any) -> list[Row]:
         with translate_transfer_errors(self._url):
-            return list(map(tuple, await cursor.fetch(TOGETHER)))
+            return list(map(tuple, await cursor.fetch(BATCH_SIZE)))
 
     async def add(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         places = ", ".join(f"${number}" for number in range(1, len(columns) + 1))

@@ -60,10 +60,10 @@ def select_statement(table: str, columns: Sequence[str]) -> str:
     return f"SELECT {names} FROM {table} ORDER BY {order}"  # noqa: S608 — constant names
 
 
-def insert_statement(table: str, columns: Sequence[str], places: str) -> str:
+def insert_statement(table: str, columns: Sequence[str], placeholders: str) -> str:
     """Return the INSERT for one row with the given placeholders."""
     names = _quote(columns)
-    return f"INSERT INTO {table} ({names}) VALUES ({places})"  # noqa: S608 — constant names
+    return f"INSERT INTO {table} ({names}) VALUES ({placeholders})"  # noqa: S608 — constant names
 
 
 def has_rows_statement(table: str) -> str:

@@ -41,7 +41,7 @@ LARGEST: Final = 8 << 20
 # Non-blocking, so that opening a FIFO does not hang; a tty does not become controlling.
 FILE: Final[int] = NO_FOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 
-# What may be otherwise when the call runs.
+# What may have changed when the call runs.
 _TRANSIENT: Final = frozenset({ResultCode.NOT_FOUND, ResultCode.NOT_A_FILE, ResultCode.FAILED})
 
 

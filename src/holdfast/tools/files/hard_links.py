@@ -17,7 +17,7 @@ from holdfast.tools.files.openat import Identity
 from holdfast.tools.files.scope import split_path
 
 # Seconds for which the inodes are cached, because a search opens thousands of linked files.
-_FRESH: Final = 5.0
+_CACHE_SECONDS: Final = 5.0
 _ENTRIES_MOST: Final = 100_000
 # Package folders, which contain no secrets.
 _PACKAGE_FOLDERS: Final = frozenset({"node_modules", "site-packages", "__pycache__"})
@@ -41,23 +41,23 @@ class ProtectedInodes:
         self._protected_paths = protected_paths
         self._known: dict[SearchedFolders, tuple[float, frozenset[Identity] | None]] = {}
 
-    def holds(self, found: os.stat_result, places: SearchedFolders) -> bool:
+    def holds(self, status: os.stat_result, searched: SearchedFolders) -> bool:
         """Return whether a file is a hard link to a protected file.
 
         If there are too many files to list, every file with several links counts as protected.
         """
-        if found.st_nlink < 2:
+        if status.st_nlink < 2:
             return False
-        taken, inodes = self._known.get(places, (-_FRESH, None))
-        if time.monotonic() - taken >= _FRESH:
+        taken, inodes = self._known.get(searched, (-_CACHE_SECONDS, None))
+        if time.monotonic() - taken >= _CACHE_SECONDS:
             # One cached list at a time, because later sessions have other folders.
-            inodes = self._list_inodes(places)
-            self._known = {places: (time.monotonic(), inodes)}
-        return inodes is None or (found.st_dev, found.st_ino) in inodes
+            inodes = self._list_inodes(searched)
+            self._known = {searched: (time.monotonic(), inodes)}
+        return inodes is None or (status.st_dev, status.st_ino) in inodes
 
-    def _list_inodes(self, places: SearchedFolders) -> frozenset[Identity] | None:
+    def _list_inodes(self, searched: SearchedFolders) -> frozenset[Identity] | None:
         inodes = set()
-        for count, (path, is_protected) in enumerate(self._files(places)):
+        for count, (path, is_protected) in enumerate(self._files(searched)):
             if count >= _ENTRIES_MOST:
                 return None
             if is_protected:
@@ -69,13 +69,13 @@ class ProtectedInodes:
                 inodes.add((status.st_dev, status.st_ino))
         return frozenset(inodes)
 
-    def _files(self, places: SearchedFolders) -> Iterator[tuple[str, bool]]:
-        for folder in places.own:
+    def _files(self, searched: SearchedFolders) -> Iterator[tuple[str, bool]]:
+        for folder in searched.own:
             yield from ((path, True) for path in _below(folder))
-        home = places.user_home
+        home = searched.user_home
         for name in CREDENTIALS if home else ():
             yield from ((path, True) for path in _below(os.path.join(home or "", name)))
-        for folder in places.searched:
+        for folder in searched.searched:
             for path in _below(folder):
                 names = fold_path(split_path(path))
                 yield path, self._protected_paths.hides(names, is_folder=False)

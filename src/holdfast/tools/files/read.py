@@ -113,10 +113,10 @@ def is_binary(content: bytes) -> bool:
     return b"\0" in content[:_BINARY_HEAD]
 
 
-def modified_at(found: os.stat_result) -> str | None:
+def modified_at(status: os.stat_result) -> str | None:
     """Return the modification time; `None` if the file system reports an invalid one."""
     try:
-        return format_instant(datetime.fromtimestamp(found.st_mtime_ns // 1_000_000 / 1000, UTC))
+        return format_instant(datetime.fromtimestamp(status.st_mtime_ns // 1_000_000 / 1000, UTC))
     except (OverflowError, ValueError, OSError):
         return None
 

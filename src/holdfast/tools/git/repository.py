@@ -252,9 +252,9 @@ def _is_protected(below: str) -> bool:
     return _RULES.hides(fold_path(split_path(below)), is_folder=False)
 
 
-def _is_linked(path: str, places: SearchedFolders) -> bool:
+def _is_linked(path: str, searched: SearchedFolders) -> bool:
     try:
-        return _INODES.holds(os.lstat(path), places)
+        return _INODES.holds(os.lstat(path), searched)
     # Not in the working tree: only its committed content is read.
     except OSError:
         return False

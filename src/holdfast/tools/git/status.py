@@ -102,7 +102,7 @@ def _parts(repository: Repository) -> Iterator[TreeItem]:
 _STATUS: Final = ("status", "--porcelain=v2", "-z", "--ignore-submodules=all", "--ignored=matching")
 # Number of fields before the path, by the first character of an entry.
 _BLANKS: Final[Mapping[str, int]] = {"1": 8, "2": 9, "u": 10, "?": 1, "!": 1}
-_PASSED_OVER: Final = "!"
+_IGNORED_CODE: Final = "!"
 _REMEMBERED_MOST: Final = 64
 
 
@@ -130,7 +130,7 @@ class GitStatus:
         if known is not None and seen is not None and known.fingerprint == seen:
             return known.entries
         states = dict(parse_status(await self._run_status(folder)))
-        entries = {path: state for path, state in states.items() if state != _PASSED_OVER}
+        entries = {path: state for path, state in states.items() if state != _IGNORED_CODE}
         now = frozenset(path for path in states if path not in entries and path.endswith("/"))
         self._known.pop(folder, None)
         if len(self._known) >= _REMEMBERED_MOST:

@@ -197,11 +197,11 @@ class McpClient:
 
 
 async def resolve_secrets(
-    given: Mapping[str, str | SecretReference], settings: McpSettings
+    values: Mapping[str, str | SecretReference], settings: McpSettings
 ) -> dict[str, str]:
     """Return the values with secrets resolved; they are passed to the started process."""
     found = {}
-    for name, value in given.items():
+    for name, value in values.items():
         if isinstance(value, SecretReference):
             found[name] = (await settings.secret(value.ref)).reveal()
         else:

@@ -229,7 +229,7 @@ LINE_LARGEST: Final = 8 << 20
 # Retained bytes of a server's standard error: the beginning and the end.
 STDERR_MOST: Final = 16 << 10
 _DRAIN_SECONDS: Final = 0.5
-_STAYS: Final = 1.0
+_EXIT_SECONDS: Final = 1.0
 
 
 @asynccontextmanager
@@ -270,7 +270,7 @@ class _Process:
     async def end(self, connection: McpConnection) -> None:
         """Close its input, then send SIGTERM, then kill it."""
         self.streams[0].close()
-        await asyncio.wait([self.gone], timeout=_STAYS)
+        await asyncio.wait([self.gone], timeout=_EXIT_SECONDS)
         if not self.gone.done():
             self.child.stop()
             await asyncio.wait([self.gone], timeout=KILL_SECONDS)

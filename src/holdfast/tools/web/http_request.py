@@ -153,7 +153,7 @@ class _HttpRequestTool:
         )
 
     async def act(
-        self, workspace: ToolWorkspace, arguments: RequestArguments, asked: RequestedCall
+        self, workspace: ToolWorkspace, arguments: RequestArguments, call: RequestedCall
     ) -> dict[str, Any]:
         from holdfast.tools.web.exchange import WebRequest, open_exchange, remove_credential
 
@@ -161,7 +161,7 @@ class _HttpRequestTool:
         request = WebRequest(
             url=url,
             method=arguments.method,
-            headers=(*headers, *_key(arguments, headers, asked)),
+            headers=(*headers, *_key(arguments, headers, call)),
             body=arguments.body.encode(),
         )
         exchange = None
