@@ -82,7 +82,7 @@ async def _resolved(house: Holdfast, resolver: Resolver) -> float:
         started = time.perf_counter()
         known = await tx.observations.entity(subject)
         assert known is not None
-        merged = await resolver.merged(tx, known)
+        merged = await resolver.fold_of(tx, known)
         assert merged.fold.entity().observation_count >= LONG
         taken = 1000 * (time.perf_counter() - started)
         resolver.folds.put(subject.entity_id, merged)

@@ -90,7 +90,7 @@ async def guarded(
 
 
 def calls_of(hf: LocalHoldfast) -> DurableCalls:
-    calls: DurableCalls = hf.foreign.built().calls
+    calls: DurableCalls = hf.foreign.get_component().calls
     return calls
 
 

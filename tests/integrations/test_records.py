@@ -56,7 +56,7 @@ async def hf(home: Path) -> AsyncIterator[LocalHoldfast]:
 
 
 def foreign_of(hf: LocalHoldfast) -> ForeignSessions:
-    sessions: ForeignSessions = hf.foreign.built().sessions
+    sessions: ForeignSessions = hf.foreign.get_component().sessions
     return sessions
 
 

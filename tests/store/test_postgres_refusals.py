@@ -166,7 +166,7 @@ async def test_a_server_without_a_connection_to_spare_is_told(databases: Databas
     refused = await _refused(name.replace("holdfast@", "one@"))
 
     assert refused.code is Code.STORE_UNREACHABLE
-    assert "no connection left" in refused.message
+    assert "no free connections" in refused.message
 
 
 @pytest.mark.parametrize("table", ["sessions (id INTEGER)", "migrations (version TEXT)"])

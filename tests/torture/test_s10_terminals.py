@@ -100,8 +100,8 @@ async def answered(house: Holdfast, text: str, luck: random.Random) -> str:
     """Let a model say and think it, in pieces of any size, at a terminal that is redrawn."""
     paper = Paper()
     page = LivePage(Printer(GlobalOptions()), paper, is_colored=True, shows_users=True)
-    page.queued(a_message(text, turn=1))
-    page.said(1)
+    page.show_queued(a_message(text, turn=1))
+    page.show_user(1)
     await streamed(TextScreen(Printer(GlobalOptions()), house, page=page), text, luck)
     return "".join(paper.drawn)
 

@@ -64,7 +64,7 @@ class Trial:
         return a_place(Grant(domains=tuple(f"{name}:{self.world.port}" for name in (HOST, OTHER))))
 
     async def ask(self, names: Names, url: str | None = None, **changes: Any) -> CallOutcome:
-        given = settings(**{"resolve": names.resolve, "judge": judge, **changes})
+        given = settings(**{"resolve": names.resolve, "address_check": judge, **changes})
         return await requested(given, self.place, url=url or self.url)
 
 

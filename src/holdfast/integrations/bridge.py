@@ -25,7 +25,7 @@ class Bridge:
                 f"{what} needs the store in the same process; use open_holdfast instead of "
                 "connect.",
             )
-        self.parts = target.foreign.built()
+        self.parts = target.foreign.get_component()
 
     @property
     def _loop(self) -> asyncio.AbstractEventLoop:

@@ -123,7 +123,7 @@ async def test_a_list_without_an_end_is_left(
 REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
     "another version": (
         {"initialize": [{"reply": MET | {"protocolVersion": 2}}]},
-        "speaks version 1 of the protocol",
+        "uses ACP version 1, the agent offered 2",
     ),
     "an end": ({"initialize": [{"stderr": "no key\n"}, {"exit": 3}]}, "Its last output: no key"),
     "a refusal": (

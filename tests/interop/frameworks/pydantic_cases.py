@@ -66,12 +66,12 @@ def said(conversation: Any) -> list[Any]:
 
 
 async def rows(hf: LocalHoldfast, id_: str = "c") -> list[Any]:
-    found = await hf.foreign.built().sessions.find("pydantic-ai", id_)
+    found = await hf.foreign.get_component().sessions.find("pydantic-ai", id_)
     return list(await hf.read(found))
 
 
 async def session_of(hf: LocalHoldfast, id_: str = "c") -> Any:
-    found = await hf.foreign.built().sessions.find("pydantic-ai", id_)
+    found = await hf.foreign.get_component().sessions.find("pydantic-ai", id_)
     return await hf.sessions.get(hf.owner, found)
 
 
