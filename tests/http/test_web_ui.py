@@ -46,7 +46,7 @@ async def serving(visitor: Visitor, folder: Path) -> AsyncIterator[Application]:
     house = visitor.house
     async with OpenStreams(house, metrics, lambda: 0.5) as streams:
         rules = AppContext(names=names, name="request", metrics=metrics, streams=streams)
-        callers = Authenticator(house.tokens, names.origins)
+        callers = Authenticator(house.tokens)
         yield Application(house, RouteTable(page_routes(folder)), callers, rules)
 
 

@@ -105,7 +105,7 @@ def _application(
         table = RouteTable((*own, *routes))
     streams = OpenStreams(house, metrics, lambda: 0.5, life=STREAM_SECONDS)
     rules = AppContext(names=names, name="request", metrics=metrics, streams=streams)
-    return Application(house, table, Authenticator(house.tokens, names.origins), rules)
+    return Application(house, table, Authenticator(house.tokens), rules)
 
 
 @dataclass

@@ -50,6 +50,8 @@ from holdfast.http.security import (
     SECURITY_HEADERS,
     ServerNames,
     is_allowed_host,
+    require_same_origin,
+    require_same_site,
     server_names,
 )
 from holdfast.http.sse import LIFE_SECONDS, OpenStreams
@@ -186,7 +188,10 @@ class Application:
             return None
         caller = await self._callers.authenticate(request)
         if route is not None:
-            self._callers.require_same_origin(request, route, caller)
+            # A browser attaches the cookie by itself, so these need the proof of their origin.
+            is_delicate = caller.is_cookie and (route.changes or route.is_stream)
+            require_site = require_same_origin if is_delicate else require_same_site
+            require_site(request.headers, self._context.names.origins)
             is_also_allowed = route.also is not None and caller.scope.allows(route.also)
             if route.needs is not None and not is_also_allowed:
                 caller.require(route.needs)
@@ -450,7 +455,7 @@ def create_app(holdfast: LocalHoldfast, probe: Probe, options: AppOptions) -> Ap
         metrics=metrics,
         streams=OpenStreams(holdfast, metrics, options.jitter, life=options.life),
     )
-    return Application(holdfast, table, Authenticator(holdfast.tokens, names.origins), context)
+    return Application(holdfast, table, Authenticator(holdfast.tokens), context)
 
 
 def build_route_table(

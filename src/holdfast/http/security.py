@@ -1,4 +1,4 @@
-"""Host header check against DNS rebinding, and the security headers of every response.
+"""Host check (DNS rebinding), Origin and CSRF checks, and the security headers of every response.
 
 Authentication is `auth.py`.
 """
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.errors import Code, Denied, Invalid
 
 # No caching, no scripts, no framing and no content sniffing unless a route allows it.
 SECURITY_HEADERS: Final = {
@@ -20,6 +20,8 @@ SECURITY_HEADERS: Final = {
     "x-frame-options": "DENY",
 }
 LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
+# Values of `Sec-Fetch-Site` for requests that no foreign page has caused.
+_SAME_SITE_VALUES: Final = frozenset({"none", "same-origin"})
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _NAME: Final = re.compile(r"([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 
@@ -65,6 +67,32 @@ def is_allowed_host(headers: Mapping[str, str], hosts: frozenset[str]) -> bool:
     """
     # With two `Host` headers, a proxy may have checked the other one; joined, they match none.
     return headers.get("host", "").lower() in hosts
+
+
+def require_same_site(headers: Mapping[str, str], origins: frozenset[str]) -> None:
+    """Refuse a request that the browser marks as sent by a foreign page."""
+    origin = headers.get("origin")
+    if _site(headers) not in _SAME_SITE_VALUES or (origin is not None and origin not in origins):
+        raise _cross_site_error()
+
+
+def require_same_origin(headers: Mapping[str, str], origins: frozenset[str]) -> None:
+    """Refuse a request that does not prove that the web UI sent it (CSRF)."""
+    require_same_site(headers, origins)
+    if "origin" not in headers and _site(headers) != "same-origin":
+        raise _cross_site_error()
+
+
+def _site(headers: Mapping[str, str]) -> str:
+    # Clients other than browsers do not send it and need not.
+    return headers.get("sec-fetch-site", "none")
+
+
+def _cross_site_error() -> Denied:
+    return Denied(
+        Code.FOREIGN_ORIGIN,
+        "Requests from other web sites are refused; use the server's own page, or send a token.",
+    )
 
 
 def _spellings(name: str, port: int, scheme: str) -> set[str]:

@@ -7,11 +7,11 @@ from typing import Any, Final
 from msgspec import Struct
 
 from holdfast.domain.errors import Code, Denied, HoldfastError
-from holdfast.http.auth import COOKIE, require_same_site
+from holdfast.http.auth import COOKIE
 from holdfast.http.metrics import MEDIA_TYPE, Metrics
 from holdfast.http.responses import Response
 from holdfast.http.routing import Route, RouteRequest, Routes, cacheable
-from holdfast.http.security import ServerNames
+from holdfast.http.security import ServerNames, require_same_site
 from holdfast.http.web_ui import FOLDER, is_signed_in, page_routes
 
 HEALTH_SECONDS: Final = 2.0
