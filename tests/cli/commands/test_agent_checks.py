@@ -106,7 +106,10 @@ def test_modes_may_be_told_as_an_option(cli: Cli, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "told"),
     [
-        ({"on": {"initialize": greeting(protocolVersion=2)}}, "uses ACP version 1, the agent offered 2"),
+        (
+            {"on": {"initialize": greeting(protocolVersion=2)}},
+            "uses ACP version 1, the agent offered 2",
+        ),
         ({"start": [{"stderr": "no key\n"}, {"exit": 3}]}, "Its last output: no key"),
         (
             {"on": {"initialize": [{"error": {"code": -32603, "message": "no"}}]}},

@@ -156,7 +156,9 @@ async def contents(hf: LocalHoldfast) -> list[bytes]:
             found += [row[0] for row in await tx.graphs._db.fetch(asked, {"key": key})]
         return found
 
-    kept: list[bytes] = await hf.foreign.get_component().sessions.read((await the_session(hf)).id, read)
+    kept: list[bytes] = await hf.foreign.get_component().sessions.read(
+        (await the_session(hf)).id, read
+    )
     return kept
 
 
