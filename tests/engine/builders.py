@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.domain.agents import Agent, LlmRuntime, Retry
 from holdfast.domain.agents import Runtime as RuntimeSpec
-from holdfast.domain.approvals import Approval, ApprovalMode, Question
+from holdfast.domain.approvals import Approval, ApprovalContext, ApprovalMode, Question
 from holdfast.domain.drafts import Draft, Outcome
 from holdfast.domain.ids import AgentId, CallId, MessageId, Owner, SessionId, uuid7
 from holdfast.domain.messages import (
@@ -29,7 +29,7 @@ from holdfast.domain.time import microseconds
 from holdfast.domain.tools import Effect
 from holdfast.engine.runtime import EngineRuntime
 from holdfast.ports.llm import Llm, LlmDelta, LlmRequest, LlmTool
-from holdfast.ports.runtime import ApprovalContext, Runtime, TurnInput
+from holdfast.ports.runtime import Runtime, TurnInput
 from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, ToolWorkspace
 
 NOW = datetime(2026, 11, 5, 12, 0, tzinfo=UTC)

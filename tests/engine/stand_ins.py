@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from holdfast.domain.approvals import (
     Approval,
+    ApprovalContext,
     ApprovalMode,
     ApprovalState,
     Question,
@@ -28,7 +29,7 @@ from holdfast.engine.model_requests import INSTRUCTION
 from holdfast.engine.runtime import EngineRuntime
 from holdfast.engine.tool_calls import refuse_call
 from holdfast.ports.llm import LlmDelta, LlmRequest, LlmTool
-from holdfast.ports.runtime import ApprovalContext, TurnInput
+from holdfast.ports.runtime import TurnInput
 from holdfast.ports.system import Clock, Randomness
 from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, Slice, ToolWorkspace
 from tests.engine.builders import (

@@ -14,7 +14,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.domain.agents import LlmRuntime, Recovery, Retry
-from holdfast.domain.approvals import Approval, ApprovalMode, ApprovalState, Question
+from holdfast.domain.approvals import (
+    Approval,
+    ApprovalContext,
+    ApprovalMode,
+    ApprovalState,
+    Question,
+)
 from holdfast.domain.calls import Call, CallState
 from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import Draft, Outcome
@@ -34,7 +40,7 @@ from holdfast.ports.llm import (
     LlmTextDelta,
     ReasoningEnded,
 )
-from holdfast.ports.runtime import ApprovalContext, TurnInput, TurnPausedError
+from holdfast.ports.runtime import TurnInput, TurnPausedError
 from tests.engine.builders import (
     MODEL,
     Batch,

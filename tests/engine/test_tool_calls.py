@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from holdfast.domain.approvals import ApprovalMode, ApprovalState, Question, digest_of
+from holdfast.domain.approvals import ApprovalMode, ApprovalState, Question, Ruling, digest_of
 from holdfast.domain.calls import Call
 from holdfast.domain.drafts import Draft, MessageDraft
 from holdfast.domain.events import ToolEnded, ToolStarted
@@ -27,7 +27,6 @@ from holdfast.engine.runtime import EngineRuntime
 from holdfast.engine.tool_calls import NOT_AN_OBJECT, REFUSALS
 from holdfast.ports.llm import LlmDelta
 from holdfast.ports.tools import CallOutcome, RequestedCall, ToolWorkspace
-from holdfast.services.approvals import Ruling
 from holdfast.tools.tool import CallPlan, LocalTool, ToolFailure
 from holdfast.tools.toolbox import LocalToolbox
 from tests.engine.builders import CountingRandomness, StillClock, call, result, user

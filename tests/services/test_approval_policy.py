@@ -2,15 +2,23 @@
 
 from itertools import product
 
-from holdfast.domain.approvals import ApprovalMode, ApprovalState, Question
+from holdfast.domain.approvals import (
+    EARLIER,
+    RULES,
+    ApprovalContext,
+    ApprovalMode,
+    ApprovalState,
+    ModeRule,
+    Question,
+    Ruling,
+    decide_approval,
+)
 from holdfast.domain.ids import ApprovalId
 from holdfast.domain.tools import ToolClass
-from holdfast.ports.runtime import ApprovalContext
-from holdfast.services.approvals import EARLIER, RULES, ApprovalRule, Ruling, ruling
 from tests.engine.stand_ins import an_approval
 from tests.marks import each_case
 
-YES, ASK, NO = ApprovalRule.YES, ApprovalRule.ASK, ApprovalRule.NO
+YES, ASK, NO = ModeRule.YES, ModeRule.ASK, ModeRule.NO
 
 # Columns: read, write, sensitive write, process, egress, commit, function, money.
 TABLE = {
@@ -49,23 +57,26 @@ def a_question(of: ToolClass) -> Question:
     )
 
 
-AT_ONCE = {YES: Ruling.RUN, ASK: Ruling.ASK, NO: Ruling.REFUSE}
+AT_ONCE = {YES: Ruling.RUN, ASK: Ruling.ASK, NO: Ruling.DENIED_BY_MODE}
 
 
 @each_case(("mode", "of"), EVERYTHING)
 def test_a_mode_decides_about_what_was_never_asked(mode: ApprovalMode, of: ToolClass) -> None:
-    assert ruling(a_question(of), ApprovalContext(mode=mode), None) is AT_ONCE[RULES[mode, of]]
+    assert (
+        decide_approval(a_question(of), ApprovalContext(mode=mode), None)
+        is AT_ONCE[RULES[mode, of]]
+    )
 
 
 @each_case(("mode", "of"), EVERYTHING)
 def test_a_tightened_tool_is_asked_about_where_the_mode_says_yes(
     mode: ApprovalMode, of: ToolClass
 ) -> None:
-    expected = Ruling.REFUSE if RULES[mode, of] is NO else Ruling.ASK
+    expected = Ruling.DENIED_BY_MODE if RULES[mode, of] is NO else Ruling.ASK
 
-    assert ruling(a_question(of), ApprovalContext(mode=mode), "ask") is expected
+    assert decide_approval(a_question(of), ApprovalContext(mode=mode), "ask") is expected
     # A word that nobody knows does not loosen anything.
-    assert ruling(a_question(of), ApprovalContext(mode=mode), "whatever") is expected
+    assert decide_approval(a_question(of), ApprovalContext(mode=mode), "whatever") is expected
 
 
 @each_case(("mode", "of"), EVERYTHING)
@@ -75,7 +86,7 @@ def test_a_forbidden_tool_never_runs_whatever_was_allowed(
     earlier = an_approval(a_question(of), ApprovalState.ALLOWED)
     standing = ApprovalContext(mode=mode, earlier=earlier, is_remembered=True)
 
-    assert ruling(a_question(of), standing, "deny") is Ruling.REFUSE
+    assert decide_approval(a_question(of), standing, "deny") is Ruling.DENIED_BY_MODE
 
 
 @each_case("tightened", [None, "ask"])
@@ -84,9 +95,9 @@ def test_what_is_remembered_runs_but_for_what_is_asked_one_by_one(
     mode: ApprovalMode, of: ToolClass, tightened: str | None
 ) -> None:
     standing = ApprovalContext(mode=mode, is_remembered=True)
-    unremembered = ruling(a_question(of), ApprovalContext(mode=mode), tightened)
+    unremembered = decide_approval(a_question(of), ApprovalContext(mode=mode), tightened)
 
-    found = ruling(a_question(of), standing, tightened)
+    found = decide_approval(a_question(of), standing, tightened)
     if unremembered is Ruling.ASK and of not in ONE_BY_ONE:
         assert found is Ruling.RUN
     else:
@@ -101,14 +112,14 @@ def test_an_earlier_answer_counts_where_somebody_would_be_asked(
 ) -> None:
     earlier = an_approval(a_question(of), state)
     standing = ApprovalContext(mode=mode, earlier=earlier, is_remembered=True)
-    at_once = ruling(a_question(of), ApprovalContext(mode=mode), tightened)
+    at_once = decide_approval(a_question(of), ApprovalContext(mode=mode), tightened)
 
-    found = ruling(a_question(of), standing, tightened)
+    found = decide_approval(a_question(of), standing, tightened)
     if at_once is Ruling.ASK:
         assert found is EARLIER[state]
     elif at_once is Ruling.RUN and state is ApprovalState.DENIED:
         # Somebody has said no to this very call; a looser mode does not take that back.
-        assert found is Ruling.REJECTED
+        assert found is Ruling.DENIED_BY_USER
     else:
         assert found is at_once
 
@@ -118,9 +129,11 @@ def test_an_earlier_answer_counts_where_somebody_would_be_asked(
 def test_where_nobody_can_be_asked_nobody_is(
     mode: ApprovalMode, of: ToolClass, tightened: str | None
 ) -> None:
-    attended = ruling(a_question(of), ApprovalContext(mode=mode), tightened)
+    attended = decide_approval(a_question(of), ApprovalContext(mode=mode), tightened)
 
-    found = ruling(a_question(of), ApprovalContext(mode=mode, is_attended=False), tightened)
+    found = decide_approval(
+        a_question(of), ApprovalContext(mode=mode, is_attended=False), tightened
+    )
     assert found is (Ruling.UNATTENDED if attended is Ruling.ASK else attended)
 
 
@@ -129,7 +142,7 @@ def test_an_answer_that_is_there_counts_although_nobody_is(state: ApprovalState)
     earlier = an_approval(a_question(ToolClass.WRITE), state)
     standing = ApprovalContext(mode=ApprovalMode.ASK, earlier=earlier, is_attended=False)
 
-    assert ruling(a_question(ToolClass.WRITE), standing, None) is EARLIER[state]
+    assert decide_approval(a_question(ToolClass.WRITE), standing, None) is EARLIER[state]
 
 
 @each_case("is_remembered", [False, True])
@@ -144,6 +157,6 @@ def test_a_question_that_waits_where_nobody_is_is_as_good_as_none(
         is_attended=False,
     )
 
-    found = ruling(a_question(of), waiting, None)
+    found = decide_approval(a_question(of), waiting, None)
     is_covered = is_remembered and of not in ONE_BY_ONE
     assert found is (Ruling.RUN if is_covered else Ruling.UNATTENDED)

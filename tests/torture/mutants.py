@@ -18,8 +18,11 @@ from tests.house.source import ROOT
 
 # What is mutated, and the tests that have to notice.
 TARGETS: Final = {
-    "services/approvals.py": (
+    "domain/approvals.py": (
+        "tests/domain/test_approvals.py",
         "tests/services/test_approval_policy.py",
+    ),
+    "services/approvals.py": (
         "tests/services/test_approvals.py",
         "tests/services/test_limits.py",
     ),

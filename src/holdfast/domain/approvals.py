@@ -1,9 +1,12 @@
-"""Approvals: durable requests, answered once, bound by digest to exactly what was asked."""
+"""Approvals: durable requests, answered once, bound by digest to exactly what was asked.
+
+Also the rules of modes, tools and answers: whether a call runs, is asked about or is refused.
+"""
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Any, Final
 
 import msgspec
@@ -178,3 +181,103 @@ def _require_offered(question: Question, answer: ApprovalAnswer) -> None:
             f"{', '.join(sorted(kinds)) or 'none'}.",
             {"options": [each.id for each in question.choices]},
         )
+
+
+class ApprovalContext(Struct, frozen=True, kw_only=True):
+    """The state of a session that decides how a question is answered.
+
+    `earlier` is the previous approval with the same digest, `is_remembered` that the user allowed
+    such calls for the whole session, `is_attended` that a user is present to answer.
+    """
+
+    mode: ApprovalMode
+    earlier: Approval | None = None
+    is_remembered: bool = False
+    is_attended: bool = True
+
+
+class ModeRule(Enum):
+    """What a mode prescribes for a class of calls."""
+
+    YES = auto()
+    ASK = auto()
+    NO = auto()
+
+
+class Ruling(Enum):
+    """The decision about a call."""
+
+    RUN = auto()
+    ASK = auto()
+    WAIT = auto()
+    DENIED_BY_MODE = auto()
+    DENIED_BY_USER = auto()
+    EXPIRED = auto()
+    UNATTENDED = auto()
+    TOO_LARGE = auto()
+
+
+QUESTION_LARGEST: Final = 1 << 20
+_ASKED: Final = (
+    ToolClass.WRITE,
+    ToolClass.SENSITIVE_WRITE,
+    ToolClass.PROCESS,
+    ToolClass.EGRESS,
+    ToolClass.COMMIT,
+)
+RULES: Final[Mapping[tuple[ApprovalMode, ToolClass], ModeRule]] = {
+    **{(mode, ToolClass.READ): ModeRule.YES for mode in ApprovalMode},
+    **{(mode, ToolClass.MONEY): ModeRule.ASK for mode in ApprovalMode},
+    **{(mode, ToolClass.FUNCTION): ModeRule.YES for mode in ApprovalMode},
+    (ApprovalMode.DENY, ToolClass.FUNCTION): ModeRule.NO,
+    **{(ApprovalMode.DENY, touched): ModeRule.NO for touched in _ASKED},
+    **{(ApprovalMode.ASK, touched): ModeRule.ASK for touched in _ASKED},
+    **{(ApprovalMode.EDITS, touched): ModeRule.ASK for touched in _ASKED},
+    **{(ApprovalMode.AUTO, touched): ModeRule.ASK for touched in _ASKED},
+    (ApprovalMode.EDITS, ToolClass.WRITE): ModeRule.YES,
+    (ApprovalMode.AUTO, ToolClass.WRITE): ModeRule.YES,
+    (ApprovalMode.AUTO, ToolClass.PROCESS): ModeRule.YES,
+    (ApprovalMode.AUTO, ToolClass.EGRESS): ModeRule.YES,
+}
+# Allowed in every mode, unless the agent's own rule is stricter.
+ALWAYS_ALLOWED: Final = frozenset(
+    touched
+    for touched in ToolClass
+    if all(RULES[mode, touched] is ModeRule.YES for mode in ApprovalMode)
+)
+# Never approved for a whole session: delayed execution, irreversible changes, and costs.
+ONE_BY_ONE: Final = frozenset({ToolClass.SENSITIVE_WRITE, ToolClass.COMMIT, ToolClass.MONEY})
+EARLIER: Final[Mapping[ApprovalState, Ruling]] = {
+    ApprovalState.WAITING: Ruling.WAIT,
+    ApprovalState.ALLOWED: Ruling.RUN,
+    ApprovalState.DENIED: Ruling.DENIED_BY_USER,
+    ApprovalState.EXPIRED: Ruling.EXPIRED,
+}
+
+
+def decide_approval(question: Question, standing: ApprovalContext, tightened: str | None) -> Ruling:
+    """Decide about a call; `tightened` is a rule of its agent or its tool, or `None`.
+
+    It is `ask`, `deny`, or `mode`: a function that runs unasked only in mode `auto`.
+    """
+    if tightened == "mode":
+        tightened = None if standing.mode is ApprovalMode.AUTO else "ask"
+    rule = RULES[standing.mode, question.tool_class]
+    if rule is ModeRule.NO or tightened == "deny":
+        return Ruling.DENIED_BY_MODE
+    # An earlier answer applies to the identical call only; the context contains no other.
+    earlier = EARLIER[standing.earlier.state] if standing.earlier is not None else None
+    # A rejected call stays rejected even if the mode was loosened since.
+    if rule is ModeRule.YES and tightened is None and earlier is not Ruling.DENIED_BY_USER:
+        return Ruling.RUN
+    # Asked in an attended session that is now unattended, so no answer would ever arrive.
+    is_forsaken = earlier is Ruling.WAIT and not standing.is_attended
+    if earlier is not None and not is_forsaken:
+        return earlier
+    if standing.is_remembered and question.tool_class not in ONE_BY_ONE:
+        return Ruling.RUN
+    if not standing.is_attended:
+        return Ruling.UNATTENDED
+    # Never truncated, because a user must see the whole call to approve it.
+    is_showable = len(question.question.encode(errors="replace")) <= QUESTION_LARGEST
+    return Ruling.ASK if is_showable else Ruling.TOO_LARGE

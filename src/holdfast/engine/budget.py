@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.domain.approvals import Question, digest_of
+from holdfast.domain.approvals import Question, Ruling, digest_of
 from holdfast.domain.costs import Usage, price
 from holdfast.domain.drafts import CostDraft, MessageDraft, Outcome
 from holdfast.domain.events import Failure, FailureCode
@@ -21,7 +21,6 @@ from holdfast.engine.streaming import ModelAnswer
 from holdfast.engine.tool_approval import permit
 from holdfast.engine.turn_state import MESSAGE_TOKENS, TurnState
 from holdfast.ports.llm import Failed, LlmMessage, LlmRequest, LlmTool
-from holdfast.services.approvals import Ruling
 
 # Output limit under a budget for a model whose own maximum is unknown.
 ANSWER_TOKENS: Final = 4_096

@@ -2,9 +2,15 @@
 
 from msgspec import Struct
 
-from holdfast.domain.approvals import Approval, ApprovalState, Question
+from holdfast.domain.approvals import (
+    EARLIER,
+    Approval,
+    ApprovalState,
+    Question,
+    Ruling,
+    decide_approval,
+)
 from holdfast.engine.turn_state import TurnState
-from holdfast.services.approvals import EARLIER, Ruling, ruling
 
 
 class Permission(Struct, frozen=True, kw_only=True):
@@ -20,7 +26,7 @@ async def permit(
     """Ask the question if it has to be asked, and return the `Permission`."""
     approver = state.turn.approver
     standing = await approver.standing(question)
-    how = ruling(question, standing, tightened)
+    how = decide_approval(question, standing, tightened)
     if how is Ruling.ASK:
         await state.emit((question,))
         return _permission(await approver.decision(question))

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
-from holdfast.domain.approvals import Question
+from holdfast.domain.approvals import ALWAYS_ALLOWED, Question, Ruling
 from holdfast.domain.calls import Call, CallState
 from holdfast.domain.drafts import Draft, MessageDraft
 from holdfast.domain.events import ToolEnded, ToolProgressed, ToolStarted
@@ -23,7 +23,6 @@ from holdfast.engine.tool_results import UNSHOWABLE, limit_result
 from holdfast.engine.turn_state import TurnState
 from holdfast.ports.runtime import TurnPausedError
 from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, Toolbox, ToolWorkspace
-from holdfast.services.approvals import ALWAYS_ALLOWED, Ruling
 
 logger = logging.getLogger("holdfast.engine")
 
@@ -41,8 +40,11 @@ _STRICTEST_FIRST: Final = ("deny", "ask", "mode")
 T = TypeVar("T")
 
 REFUSALS: Final[Mapping[Ruling, tuple[ResultCode, str]]] = {
-    Ruling.REFUSE: (ResultCode.REJECTED, "The session's approval mode does not allow this."),
-    Ruling.REJECTED: (ResultCode.REJECTED, "The user did not allow this."),
+    Ruling.DENIED_BY_MODE: (
+        ResultCode.REJECTED,
+        "The session's approval mode does not allow this.",
+    ),
+    Ruling.DENIED_BY_USER: (ResultCode.REJECTED, "The user did not allow this."),
     Ruling.EXPIRED: (
         ResultCode.EXPIRED,
         "The approval request was not answered in time, so the call was not executed.",

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from holdfast.domain.agent_processes import ProcessEnding
 from holdfast.domain.agents import Agent
-from holdfast.domain.approvals import Approval, ApprovalMode, Question
+from holdfast.domain.approvals import Approval, ApprovalContext, Question
 from holdfast.domain.calls import Call
 from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import Draft, Outcome
@@ -73,19 +73,6 @@ class Coordinator(Protocol):
 
     def start(self, work: Coroutine[Any, Any, None]) -> object:
         """Run background work; it is cancelled, at the latest, together with the turns."""
-
-
-class ApprovalContext(Struct, frozen=True, kw_only=True):
-    """The state of a session that decides how a question is answered.
-
-    `earlier` is the previous approval with the same digest, `is_remembered` that the user allowed
-    such calls for the whole session, `is_attended` that a user is present to answer.
-    """
-
-    mode: ApprovalMode
-    earlier: Approval | None = None
-    is_remembered: bool = False
-    is_attended: bool = True
 
 
 class TurnFailedError(Exception):

@@ -11,6 +11,7 @@ from holdfast.cli.chat.screen import JsonScreen, TextScreen
 from holdfast.cli.json_stream import EventLines
 from holdfast.cli.options import GlobalOptions
 from holdfast.cli.output import Printer
+from holdfast.domain.approvals import Ruling
 from holdfast.domain.calls import Settlement
 from holdfast.domain.events import (
     ApprovalAnswered,
@@ -40,7 +41,6 @@ from holdfast.domain.sessions import Session, Status, StopReason
 from holdfast.domain.tools import ToolClass
 from holdfast.domain.waits import WaitReason
 from holdfast.engine.tool_calls import REFUSALS
-from holdfast.services.approvals import Ruling
 from tests.builders import MODEL_ID, an_event, an_id
 
 pytestmark = pytest.mark.anyio

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.domain.approvals import ApprovalMode
+from holdfast.domain.approvals import RULES, ApprovalMode, ModeRule
 from holdfast.domain.tools import FsTier, ToolClass
 from holdfast.ports.tools import PlannedCall
 from holdfast.process.protected_paths import RunLater, fold_path, run_later
-from holdfast.services.approvals import RULES, ApprovalRule
 from tests.marks import each_case
 from tests.tools.file_fixture import Workshop, result
 from tests.tools.files.run_later_paths import ASKING, KINDS, ORDINARY
@@ -50,7 +49,7 @@ async def test_ordinary_source_is_an_ordinary_write(tmp_path: Path, path: str) -
     planned = await plan(Workshop(tmp_path), path)
 
     assert planned.tool_class is ToolClass.WRITE
-    assert RULES[ApprovalMode.EDITS, planned.tool_class] is ApprovalRule.YES
+    assert RULES[ApprovalMode.EDITS, planned.tool_class] is ModeRule.YES
 
 
 @each_case("path", [*ASKING, *SPELLINGS])
@@ -61,7 +60,7 @@ async def test_what_others_run_later_is_asked_about_in_every_mode(
 
     assert (planned.tool_class, planned.memory) == (ToolClass.SENSITIVE_WRITE, None)
     modes = (ApprovalMode.ASK, ApprovalMode.EDITS, ApprovalMode.AUTO)
-    assert {RULES[mode, planned.tool_class] for mode in modes} == {ApprovalRule.ASK}
+    assert {RULES[mode, planned.tool_class] for mode in modes} == {ModeRule.ASK}
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o744, 0o654, 0o645])

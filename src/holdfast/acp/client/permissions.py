@@ -16,19 +16,20 @@ from holdfast.acp.client.tool_calls import CallRequest
 from holdfast.domain.approvals import (
     ALLOW_ALWAYS,
     ALLOW_ONCE,
+    ONE_BY_ONE,
     Approval,
     ApprovalAnswer,
     ApprovalChoice,
+    ApprovalContext,
     ApprovalScope,
     ApprovalState,
     Question,
+    Ruling,
     digest_of,
 )
 from holdfast.domain.ids import ApprovalId
 from holdfast.domain.text import visible, visible_json
 from holdfast.domain.tools import ToolClass
-from holdfast.ports.runtime import ApprovalContext
-from holdfast.services.approvals import ONE_BY_ONE, Ruling
 
 REJECT_ONCE: Final = "reject_once"
 REJECT_ALWAYS: Final = "reject_always"

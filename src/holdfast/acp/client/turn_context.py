@@ -28,21 +28,25 @@ from holdfast.acp.client.translator import Translator
 from holdfast.acp.client.unreported_changes import texts_in
 from holdfast.domain.agent_processes import ProgramOptions
 from holdfast.domain.approvals import (
+    EARLIER,
     Approval,
     ApprovalAnswer,
     ApprovalChoice,
+    ApprovalContext,
     ApprovalScope,
     ApprovalState,
     Question,
+    Ruling,
+    decide_approval,
 )
 from holdfast.domain.drafts import ApprovalDecided, Draft
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import ApprovalId, CallId
 from holdfast.domain.tools import ToolClass
-from holdfast.ports.runtime import ApprovalContext, Approver, Emit
+from holdfast.ports.runtime import Approver, Emit
 from holdfast.ports.tools import PlannedWrite, RepositoryFiles
 from holdfast.process.cancellation import run_to_end
-from holdfast.services.approvals import BY_TIME, EARLIER, Ruling, ruling
+from holdfast.services.approvals import BY_TIME
 
 Batch = Sequence[Draft]
 T = TypeVar("T")
@@ -177,7 +181,7 @@ class TurnContext:
         if self.agent_session.program.connection.redactor.shows_mark(question.question):
             return _decision_drafts(question, HOLDS_SECRET)
         standing = _without_answer(await self.approver.standing(question))
-        how = ruling(question, standing, None)
+        how = decide_approval(question, standing, None)
         if how is Ruling.ASK and call.is_cut:
             how = Ruling.TOO_LARGE
         if how is Ruling.ASK:

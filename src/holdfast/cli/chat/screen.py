@@ -13,6 +13,7 @@ from holdfast.cli.approval_policy import UNATTENDED, AttendancePolicy
 from holdfast.cli.chat.tool_lines import call_line, outcome
 from holdfast.cli.json_stream import EventLines
 from holdfast.cli.output import Printer, price
+from holdfast.domain.approvals import Ruling
 from holdfast.domain.costs import Usage
 from holdfast.domain.events import (
     ApprovalAnswered,
@@ -47,7 +48,6 @@ from holdfast.domain.sessions import StopReason
 from holdfast.domain.text import clean, escape_hidden, one_line
 from holdfast.domain.waits import WaitReason
 from holdfast.engine.tool_calls import REFUSALS
-from holdfast.services.approvals import Ruling
 
 if TYPE_CHECKING:
     from holdfast.api import Holdfast
