@@ -308,7 +308,7 @@ class MessageRecord(Struct, frozen=True, kw_only=True):
 
 
 def message_record(row: Message) -> MessageRecord:
-    """Return a message with its time and hash as texts."""
+    """Return a message as exported, with its time as a `datetime` and its hash as a text."""
     return MessageRecord(
         id=row.id,
         session_id=row.session_id,

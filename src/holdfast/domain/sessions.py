@@ -172,9 +172,9 @@ class SessionState(Struct, frozen=True, kw_only=True):
     `events` are counts, `inherited` the messages that belong to the session it was forked from,
     `began` the event that started the last turn, `chain` the hash of the last message. `holder`,
     `until` and `epoch` are the lease: who runs turns, until when, and how often it changed hands.
-    Times are in microseconds since 1970.
-    `until` is negative while the turn is paused: no process runs it, and it continues at that time,
-    in microseconds of the wall clock, even without what it waits for.
+    `until` is in milliseconds of the boot clock. It is negative while the turn is paused: no
+    process runs it, and it continues at `-until`, in microseconds since 1970, even without what it
+    waits for. The other times are in microseconds since 1970.
     """
 
     key: SessionKey = SessionKey(0)

@@ -1,6 +1,7 @@
-"""Turns: begin, run, end, and repair after a crash. Runtimes emit drafts, the journal writes them.
+"""Turns: begin, run, end, and repair. Runtimes emit drafts, the journal writes them.
 
-The coordinator decides when and where a turn runs.
+The coordinator decides when and where a turn runs; `leases.py` starts recovery when it takes a
+session over, and `domain/turns.py` decides how a turn is repaired.
 """
 
 import logging
@@ -81,7 +82,7 @@ class TurnWritten(Enum):
 
 
 class Turns:
-    """Runs the waiting turns of a session, one after the other."""
+    """Begins, runs and ends the turns of sessions, each when its coordinator calls for it."""
 
     def __init__(
         self,

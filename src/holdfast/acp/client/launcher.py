@@ -1,7 +1,7 @@
 """Prepares an agent process for a prompt: starts it, initializes it, opens the session.
 
-Retries a failed start. The protocol steps are in `session_setup.py`.
-
+Retries a failed start. The spawn itself is in `agent_process.py`, the sandbox in
+`agent_command.py`, the protocol steps in `session_setup.py`.
 """
 
 import asyncio
