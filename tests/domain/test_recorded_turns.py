@@ -20,7 +20,7 @@ from holdfast.domain.messages import (
     Text,
     ToolCall,
     ToolResult,
-    message_record,
+    to_exported_message,
 )
 from holdfast.domain.recordings import (
     RECORD_MOST,
@@ -194,7 +194,7 @@ def test_times_models_and_costs_are_kept() -> None:
         said(model="a:b", usage=usage),
     )
 
-    assert [message_record(row).created_at for row in rows[:2]] == [EARLIER, EARLIER]
+    assert [to_exported_message(row).created_at for row in rows[:2]] == [EARLIER, EARLIER]
     assert rows[2].created_at >= NOW
     assert rows[1].model_id == a_model("maker:model").id
     assert [(entry.request_id, entry.turn, entry.priced) for entry in commit.costs] == [

@@ -19,7 +19,7 @@ from holdfast.domain.messages import (
     ToolCall,
     ToolError,
     ToolResult,
-    message_record,
+    to_exported_message,
 )
 from holdfast.domain.secrets import Secret
 from holdfast.domain.sessions import ForkRequest, Session, SessionRequest
@@ -82,7 +82,7 @@ async def test_a_record_is_one_row_to_a_line(quiet: Holdfast, session: Session) 
     assert lines.pop() == b""
     rows = await quiet.read(session.id)
     found = [msgspec.json.decode(line, type=MessageRecord) for line in lines]
-    assert found == [message_record(row) for row in rows]
+    assert found == [to_exported_message(row) for row in rows]
     assert set(msgspec.json.decode(lines[0])) >= {"created_at", "hash"}
 
 

@@ -307,7 +307,7 @@ class MessageRecord(Struct, frozen=True, kw_only=True):
     hash: str
 
 
-def message_record(row: Message) -> MessageRecord:
+def to_exported_message(row: Message) -> MessageRecord:
     """Return a message as exported, with its time as a `datetime` and its hash as a text."""
     return MessageRecord(
         id=row.id,

@@ -31,7 +31,7 @@ from holdfast.domain.messages import (
     ToolResult,
     Withdrawn,
     describe_withdrawal,
-    message_record,
+    to_exported_message,
 )
 from holdfast.domain.models import model_of
 from holdfast.domain.secrets import Scrubber
@@ -177,7 +177,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 def _as_stored(row: Message, _: bool) -> object:
-    return message_record(row)
+    return to_exported_message(row)
 
 
 async def _family(

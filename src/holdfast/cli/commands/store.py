@@ -17,7 +17,7 @@ from holdfast.cli.output import Printer
 from holdfast.cli.workspace import absolute_path
 from holdfast.config import Config
 from holdfast.domain.errors import Code, Conflict, Denied, Invalid, NotFound
-from holdfast.domain.messages import message_record
+from holdfast.domain.messages import to_exported_message
 from holdfast.open_store import require_driver
 from holdfast.store.database_url import shown_url
 from holdfast.store.sqlite import backup as backups
@@ -461,7 +461,7 @@ def _write_messages(path: Path, done: Salvaged) -> None:
     """Write messages as JSON lines into a private file."""
     with clean_failures(path):
         private_file(path)
-        lines = [msgspec.json.encode(message_record(each)) for each in done.apart]
+        lines = [msgspec.json.encode(to_exported_message(each)) for each in done.apart]
         path.write_bytes(b"".join(line + b"\n" for line in lines))
 
 
