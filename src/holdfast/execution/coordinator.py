@@ -241,12 +241,12 @@ class LocalCoordinator(Background):
                     lease = lease or await self._leases.acquire(key, is_wanted)
                     if lease is not None:
                         self._held[key] = lease
-                        written = await self._turns.play(lease)
+                        written = await self._turns.run_turn(lease)
                         while written is TurnWritten.GOES_ON or (
                             written is TurnWritten.NEXT_TURN_WAITS
                             and await self._turns.begin_next(lease, is_wanted)
                         ):
-                            written = await self._turns.play(lease)
+                            written = await self._turns.run_turn(lease)
                         if written is not TurnWritten.PAUSED:
                             self._watched.discard(key)
                 except HoldfastError as error:

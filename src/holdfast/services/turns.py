@@ -90,7 +90,7 @@ class Turns:
         journal: Journal,
         inputs: TurnInputs,
         runtimes: Mapping[type[AgentRuntime], Runtime],
-        slots: ProcessLimit,
+        process_limit: ProcessLimit,
         *,
         missing: Callable[[Session], Sequence[str]] = lambda _: (),
     ) -> None:
@@ -99,7 +99,7 @@ class Turns:
         self._journal = journal
         self._inputs = inputs
         self._runtimes = runtimes
-        self._slots = slots
+        self._process_limit = process_limit
         self._missing = missing
 
     def begin_next(self, lease: Lease, is_wanted: IsWanted) -> Awaitable[bool]:
@@ -124,10 +124,10 @@ class Turns:
         """Return what writes the drafts of one turn."""
         return Emitter(self, self._journal, lease)
 
-    async def play(self, lease: Lease) -> TurnWritten:
-        """Run the turn that has begun with the lease, and write what its runtime emits.
+    async def run_turn(self, lease: Lease) -> TurnWritten:
+        """Run the turn that has begun with the lease, write what its runtime emits, and end it.
 
-        The turn ends with an outcome, or it is paused.
+        A turn that waits for something is paused instead.
         """
         try:
             turn = await self._inputs.read(self._store, lease.key, lease=lease)
@@ -149,7 +149,7 @@ class Turns:
         except Exception as error:
             if isinstance(error, HoldfastError) and may_pass(error):
                 raise
-            failure = self.unclassified("the turn raised")
+            failure = self._log_internal_failure("the turn raised")
             log.exception("turn failed: %s", failure.correlation_id)
         return await self.give_up(lease, Outcome(stop_reason=StopReason.ERROR, failure=failure))
 
@@ -201,10 +201,10 @@ class Turns:
         written, name = await self._journal.write_by_key(lease.key, write_in, lease=lease)
         if lost is not None:
             self.forget(lease.key)
-            await self._slots.tell(self._store, name, delta=-1, cause=Status.FAILED)
+            await self._process_limit.tell(self._store, name, delta=-1, cause=Status.FAILED)
         return written
 
-    def unclassified(self, what: str) -> Failure:
+    def _log_internal_failure(self, what: str) -> Failure:
         correlation_id = self._journal.new_id()
         log.error("%s: %s", what, correlation_id)
         return Failure(
