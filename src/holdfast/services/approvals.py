@@ -179,7 +179,7 @@ class Approvals:
                     Code.APPROVAL_CLOSED,
                     "The approval request has changed since it was read; read it again.",
                 )
-            return await self._settled(writer, found, answer)
+            return await self._store_answer(writer, found, answer)
 
         answered = await self._journal.write(owner, session_id, write)
         for key in paused:
@@ -284,7 +284,7 @@ class Approvals:
 
         async def write(writer: SessionWriter) -> None:
             await writer.load_turn()
-            expire(writer, by="a different request", which=is_older)
+            expire_questions(writer, by="a different request", which=is_older)
 
         waiting = await self._store.read(lambda tx: _waiting(tx, key))
         if any(map(is_older, waiting)):
@@ -298,16 +298,16 @@ class Approvals:
             # Another process may have answered at the last moment; the first answer wins.
             if found.state is not ApprovalState.WAITING:
                 return found
-            return await self._settled(writer, found, answer)
+            return await self._store_answer(writer, found, answer)
 
         return await self._journal.write_by_key(key, write)
 
-    async def _settled(
+    async def _store_answer(
         self, writer: SessionWriter, approval: Approval, answer: ApprovalAnswer
     ) -> Approval:
         changed = apply_answer(approval, answer, at=self._clock.now())
         if changed is not approval:
-            close(writer, changed)
+            add_answer(writer, changed)
             await _pay(writer, changed)
             reason = _reason(approval.question)
             await continue_turn(writer, reason, self._lease_clock)
@@ -349,19 +349,19 @@ class SessionApprover:
         return await self._approvals.withdraw(self._key, question, by=by)
 
 
-def close(writer: CommitBuilder, approval: Approval) -> None:
+def add_answer(writer: CommitBuilder, approval: Approval) -> None:
     """Write an answer and its event."""
     writer.add_approval(approval)
     writer.add_event(answer_event(approval))
 
 
-def expire(
+def expire_questions(
     writer: CommitBuilder, *, by: str, which: Callable[[Approval], bool] = lambda _: True
 ) -> None:
-    """Expire the waiting questions of a turn that has ended."""
+    """Expire the waiting questions that match `which`."""
     answer = ApprovalAnswer(state=ApprovalState.EXPIRED, by=by)
     for approval in filter(which, writer.waiting()):
-        close(writer, apply_answer(approval, answer, at=instant(writer.tick())))
+        add_answer(writer, apply_answer(approval, answer, at=instant(writer.tick())))
 
 
 async def _page(

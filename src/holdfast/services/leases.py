@@ -29,7 +29,7 @@ from holdfast.domain.turns import (
 from holdfast.domain.waits import Wait, WaitReason
 from holdfast.ports.store import Store
 from holdfast.ports.system import Clock, Machine
-from holdfast.services.approvals import expire
+from holdfast.services.approvals import expire_questions
 from holdfast.services.journal import (
     ELSEWHERE,
     Journal,
@@ -250,7 +250,7 @@ class Leases:
             return after_crash(step, calls, Recovery.CONTINUE)
         if isinstance(agent.runtime, AcpRuntime):
             # Before the turn ends, because the question died with the program that asked it.
-            expire(writer, by=NoticeCode.AGENT_RESTARTED)
+            expire_questions(writer, by=NoticeCode.AGENT_RESTARTED)
             return after_restart(step, calls)
         if must_end:
             return cut_short(step, calls, INTERRUPTED)

@@ -50,7 +50,7 @@ from holdfast.ports.runtime import (
 )
 from holdfast.ports.store import Store, Tx
 from holdfast.services.agent_processes import ProcessLimit
-from holdfast.services.approvals import expire
+from holdfast.services.approvals import expire_questions
 from holdfast.services.calls import request_calls
 from holdfast.services.journal import (
     Journal,
@@ -283,7 +283,7 @@ def end(writer: CommitBuilder, outcome: Outcome, *, more_turns: bool | None = No
     """
     number = writer.state.settled + 1
     # The turn that asked is over, so answers would have no receiver.
-    expire(writer, by=outcome.stop_reason)
+    expire_questions(writer, by=outcome.stop_reason)
     notice = closing_notice(outcome)
     if notice is not None:
         writer.add_message(notice, number)
