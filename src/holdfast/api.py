@@ -565,7 +565,9 @@ class LocalHoldfast(AskVerbs, SpawnVerbs, LoopVerbs):
         try:
             require_str(session_id, field="session_id")
             parts, busy = require_content(content), require_on_busy(on_busy)
-            made = await self.messages.make(self.owner, session_id, parts, id=id, on_busy=busy)
+            made = await self.messages.send_idempotent(
+                self.owner, session_id, parts, id=id, on_busy=busy
+            )
             return made.thing
         except MemoryError as error:
             raise out_of_memory() from error

@@ -68,11 +68,11 @@ async def test_a_message_that_resumes_opens_a_closed_session_in_the_same_entry(
     session = await quiet.open()
     await quiet.sessions.close(quiet.owner, session.id, reason="done")
     with pytest.raises(Conflict) as caught:
-        await quiet.messages.make(quiet.owner, session.id, "hello")
+        await quiet.messages.send_idempotent(quiet.owner, session.id, "hello")
 
-    made = await quiet.messages.make_resuming(quiet.owner, session.id, "hello", id=ID)
+    made = await quiet.messages.send_resuming(quiet.owner, session.id, "hello", id=ID)
     await quiet.sessions.close(quiet.owner, session.id)
-    again = await quiet.messages.make_resuming(quiet.owner, session.id, "hello", id=ID)
+    again = await quiet.messages.send_resuming(quiet.owner, session.id, "hello", id=ID)
 
     assert caught.value.code is Code.SESSION_CLOSED
     assert (made.is_new, again) == (True, Created(thing=made.thing, is_new=False))

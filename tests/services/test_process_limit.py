@@ -95,7 +95,7 @@ async def test_a_fork_and_a_session_that_is_resumed_take_slots_too(
     with pytest.raises(LimitReached) as caught:
         await quiet.sessions.resume(quiet.owner, closed.id)
     with pytest.raises(LimitReached):
-        await quiet.messages.make_resuming(quiet.owner, closed.id, "hello")
+        await quiet.messages.send_resuming(quiet.owner, closed.id, "hello")
     with pytest.raises(LimitReached):
         await quiet.sessions.make_fork(quiet.owner, opened[0].id, ForkRequest())
 

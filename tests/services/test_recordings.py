@@ -64,7 +64,9 @@ async def _refused(house: Holdfast, session: Session, draft: MessageDraft) -> Ho
 async def test_a_conversation_is_brought_in_row_by_row(quiet: Holdfast, session: Session) -> None:
     drafts = (NOTE, ANSWER, CALL, a_result())
 
-    made = [await quiet.messages.make_record(quiet.owner, session.id, draft) for draft in drafts]
+    made = [
+        await quiet.messages.record_idempotent(quiet.owner, session.id, draft) for draft in drafts
+    ]
 
     rows = await quiet.read(session.id)
     assert tuple(each.thing for each in made) == rows
@@ -133,8 +135,8 @@ async def test_a_recorded_row_with_an_id_may_be_repeated(
         quiet.owner, session.id, MessageDraft(role=Role.TOOL_CALL, parts=(asked,))
     )
 
-    first = await quiet.messages.make_record(quiet.owner, session.id, replace(draft, id=ID))
-    again = await quiet.messages.make_record(quiet.owner, session.id, replace(draft, id=ID))
+    first = await quiet.messages.record_idempotent(quiet.owner, session.id, replace(draft, id=ID))
+    again = await quiet.messages.record_idempotent(quiet.owner, session.id, replace(draft, id=ID))
 
     assert (first.is_new, again.is_new, again.thing) == (True, False, first.thing)
     other = replace(NOTE, id=ID, parts=(Text(text="other"),))
@@ -174,7 +176,7 @@ async def test_while_a_turn_runs_only_notes_are_recorded(
         assert refused.code is Code.SESSION_RUNNING
     # The call of the turn is open, and nobody's but the turn's.
     assert (await _refused(house, session, a_result("call-1"))).code is Code.CALL_NOT_OPEN
-    made = await house.messages.make_record(house.owner, session.id, NOTE)
+    made = await house.messages.record_idempotent(house.owner, session.id, NOTE)
     assert (made.thing.turn, made.thing.sequence) == (0, 3)
 
 
@@ -229,7 +231,7 @@ async def test_pictures_of_an_answer_are_recorded_by_their_handles(
     ref = await quiet.media.keep(quiet.owner, session.id, b"picture", mime_type="image/png")
     draft = _words(Role.ASSISTANT, Media(mime_type="image/png", ref=ref))
 
-    made = await quiet.messages.make_record(quiet.owner, session.id, draft)
+    made = await quiet.messages.record_idempotent(quiet.owner, session.id, draft)
 
     assert isinstance(made.thing, Message)
     assert made.thing.parts == draft.parts

@@ -37,7 +37,7 @@ async def _fork(house: Holdfast, wish: str, id: str | None) -> Created[Any]:
 
 
 async def _message(house: Holdfast, wish: str, id: str | None) -> Created[Any]:
-    return await house.messages.make(house.owner, ROOT, wish, id=id)
+    return await house.messages.send_idempotent(house.owner, ROOT, wish, id=id)
 
 
 VERBS: Mapping[str, tuple[Verb, Code]] = {

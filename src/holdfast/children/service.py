@@ -101,9 +101,9 @@ class Children:
         self, owner: Owner, parent_id: SessionId, request: ChildRequest, *, id: str | None = None
     ) -> Session:
         """Open a child of a session with a task; its powers lie within those of the parent."""
-        return (await self.make(owner, parent_id, request, id=id)).thing
+        return (await self.spawn_idempotent(owner, parent_id, request, id=id)).thing
 
-    async def make(
+    async def spawn_idempotent(
         self,
         owner: Owner,
         parent_id: SessionId,
@@ -155,7 +155,7 @@ class Children:
         child_id = child_id_of(parent_id, call_id)
         # Read with tombstones: a child that was deleted is not opened again.
         if not await self._store.read(Brief(partial(_was_opened, owner, child_id))):
-            await self.make(owner, parent_id, request, id=child_id, call_id=call_id)
+            await self.spawn_idempotent(owner, parent_id, request, id=child_id, call_id=call_id)
         keys = await self._store.read(Brief(partial(_keys, owner, parent_id, child_id)))
         if keys is not None:
             # Before the answer is read, so that an end in between is seen (race).

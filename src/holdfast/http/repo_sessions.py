@@ -241,9 +241,9 @@ async def read_session(request: RouteRequest[NoQuery, None]) -> Response | Strea
 async def prompt(request: RouteRequest[NoQuery, PromptPost]) -> Response:
     """Store a prompt; its turn runs after the response."""
     session = await _require_repo_session(request, request.path["id"])
-    body, make = request.body, request.holdfast.messages.make
+    body, send = request.body, request.holdfast.messages.send_idempotent
     try:
-        created = await make(request.owner, session.id, body.text, id=body.id, on_busy=body.on_busy)
+        created = await send(request.owner, session.id, body.text, id=body.id, on_busy=body.on_busy)
     except Conflict as error:
         if error.code not in (Code.SESSION_CLOSED, Code.SESSION_FAILED):
             raise

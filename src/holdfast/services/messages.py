@@ -113,9 +113,11 @@ class Messages:
 
         `id` is an idempotency key: repeating the call at any time returns the stored message.
         """
-        return (await self.make(owner, session_id, content, id=id, on_busy=on_busy)).thing
+        return (
+            await self.send_idempotent(owner, session_id, content, id=id, on_busy=on_busy)
+        ).thing
 
-    async def make(
+    async def send_idempotent(
         self,
         owner: Owner,
         session_id: SessionId,
@@ -176,7 +178,7 @@ class Messages:
         is_reserved = place.try_reserve(writer.state.key, writer.state.turn)
         return self._leases.begin(writer) if is_reserved else None
 
-    async def make_resuming(
+    async def send_resuming(
         self,
         owner: Owner,
         session_id: SessionId,
@@ -185,12 +187,12 @@ class Messages:
         id: str | None = None,
         on_busy: OnBusy = OnBusy.QUEUE,
     ) -> Created[Message]:
-        """Send a message as `make` does; reopens a closed session in the same transaction.
+        """Send a message as `send_idempotent` does, and reopen a closed session with it.
 
         Refused on a failed session, and like `sessions.resume` without a folder or a slot.
         """
         try:
-            return await self.make(owner, session_id, content, id=id, on_busy=on_busy)
+            return await self.send_idempotent(owner, session_id, content, id=id, on_busy=on_busy)
         except Conflict as error:
             if error.code is not Code.SESSION_CLOSED:
                 raise
@@ -226,9 +228,9 @@ class Messages:
 
         The result of a call takes the name of its call. A draft with an id may be repeated.
         """
-        return (await self.make_record(owner, session_id, draft)).thing
+        return (await self.record_idempotent(owner, session_id, draft)).thing
 
-    async def make_record(
+    async def record_idempotent(
         self, owner: Owner, session_id: SessionId, draft: MessageDraft
     ) -> Created[Message]:
         """Record a message; `is_new` is false if an equal one with this id was recorded before."""

@@ -41,7 +41,7 @@ routes: Final = Routes()
 async def spawn_child(request: RouteRequest[NoQuery, ChildPost]) -> Response:
     """Open a session for a task of this one; its powers lie within those of this one."""
     session_id = await requested_session(request)
-    new = await request.holdfast.children.make(
+    new = await request.holdfast.children.spawn_idempotent(
         request.owner, session_id, child_request(request.body), id=chosen_id(request)
     )
     return await session_created(request, new.thing, is_new=new.is_new)

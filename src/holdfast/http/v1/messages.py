@@ -76,7 +76,7 @@ async def create_message(request: RouteRequest[NoQuery, MessagePost]) -> Respons
         new = await _send(request, session_id, request.body, id_)
     else:
         draft = draft_of(request.body, id_)
-        new = await request.holdfast.messages.make_record(request.owner, session_id, draft)
+        new = await request.holdfast.messages.record_idempotent(request.owner, session_id, draft)
     form = message_form(new.thing, session_id)
     location = f"/v1/sessions/{session_id}/messages/{form.id}"
     return created_response(form, is_new=new.is_new, location=location)
@@ -90,7 +90,7 @@ async def _send(
 ) -> Created[Message]:
     """Send a user's message; a closed session is reopened unless the body says otherwise."""
     owner, messages = request.owner, request.holdfast.messages
-    send = messages.make_resuming if body.resume else messages.make
+    send = messages.send_resuming if body.resume else messages.send_idempotent
 
     async def store(content: bytes, mime_type: str) -> str:
         return await request.holdfast.media.keep(owner, session_id, content, mime_type=mime_type)
