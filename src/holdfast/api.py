@@ -568,7 +568,7 @@ class LocalHoldfast(AskVerbs, SpawnVerbs, LoopVerbs):
             made = await self.messages.send_idempotent(
                 self.owner, session_id, parts, id=id, on_busy=busy
             )
-            return made.thing
+            return made.value
         except MemoryError as error:
             raise out_of_memory() from error
 

@@ -94,10 +94,10 @@ async def test_a_fork_has_files_of_its_own_that_outlive_its_parent(
     os.mkfifo(theirs / "pipe")
 
     wish = ForkRequest(agent=agent)
-    fork = (await quiet.sessions.make_fork(quiet.owner, parent.id, wish, id=ID)).thing
+    fork = (await quiet.sessions.make_fork(quiet.owner, parent.id, wish, id=ID)).value
     mine = Path(fork.context.working_dir)
     (mine / "b.txt").write_text("b")
-    again = (await quiet.sessions.make_fork(quiet.owner, parent.id, wish, id=ID)).thing
+    again = (await quiet.sessions.make_fork(quiet.owner, parent.id, wish, id=ID)).value
     folders = sorted(folder.name for folder in mine.parent.iterdir())
     await quiet.sessions.delete(quiet.owner, parent.id, policy=DeletePolicy.DETACH)
 
@@ -341,7 +341,7 @@ async def test_a_fork_may_differ_from_its_parent_in_what_is_wished(
 ) -> None:
     wish = ForkRequest(at=2, title="Child", tags=("b", "c"), model="offline:holdfast")
 
-    fork = (await quiet.sessions.make_fork(quiet.owner, parent.id, wish)).thing
+    fork = (await quiet.sessions.make_fork(quiet.owner, parent.id, wish)).value
 
     told = (fork.title, fork.tags, fork.model_id, fork.turn_cap, fork.agent)
     assert told == ("Child", ("b", "c"), model_of("offline:holdfast").id, 7, parent.agent)
@@ -355,7 +355,7 @@ async def test_a_fork_may_go_on_with_another_agent(quiet: Holdfast, parent: Sess
 
     made = await quiet.sessions.make_fork(quiet.owner, parent.id, ForkRequest(agent="other"))
 
-    fork = made.thing
+    fork = made.value
     assert (fork.agent_id, fork.agent.system_prompt) == (other.id, "You are terse.")
     assert (fork.title, fork.tags, fork.turn_cap) == (parent.title, parent.tags, parent.turn_cap)
     assert fork.forked_from == ForkPoint(session_id=parent.id, sequence=3)
@@ -396,7 +396,7 @@ async def test_a_fork_of_what_has_settled_leaves_the_open_turn_behind(
         session = await house.open()
 
         async def point() -> int | None:
-            fork = (await house.sessions.make_fork(house.owner, session.id, settled)).thing
+            fork = (await house.sessions.make_fork(house.owner, session.id, settled)).value
             return fork.forked_from.sequence if fork.forked_from else None
 
         assert await point() == 0
@@ -422,6 +422,6 @@ async def test_before_a_turn_has_settled_only_what_belongs_to_none_is_shared(
     await quiet.send(session.id, "hello")
 
     settled = ForkRequest(is_settled=True)
-    fork = (await quiet.sessions.make_fork(quiet.owner, session.id, settled)).thing
+    fork = (await quiet.sessions.make_fork(quiet.owner, session.id, settled)).value
 
     assert fork.forked_from == ForkPoint(session_id=session.id, sequence=1)

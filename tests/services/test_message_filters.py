@@ -97,7 +97,7 @@ async def test_a_page_holds_the_rows_that_match(
 
 
 async def test_a_fork_is_filtered_through_what_it_inherits(house: House, session: Session) -> None:
-    fork = (await house.sessions.make_fork(house.owner, session.id, ForkRequest(at=7))).thing
+    fork = (await house.sessions.make_fork(house.owner, session.id, ForkRequest(at=7))).value
     await house.send(fork.id, "own")
     await played(house, fork.id)
 

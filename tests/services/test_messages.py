@@ -75,12 +75,12 @@ async def test_a_message_that_resumes_opens_a_closed_session_in_the_same_entry(
     again = await quiet.messages.send_resuming(quiet.owner, session.id, "hello", id=ID)
 
     assert caught.value.code is Code.SESSION_CLOSED
-    assert (made.is_new, again) == (True, Created(thing=made.thing, is_new=False))
+    assert (made.is_new, again) == (True, Created(value=made.value, is_new=False))
     resumed = (await news_until(quiet, session.id, SessionResumed))[-1]
     assert isinstance(resumed, Event)
     after = await news_until(quiet, session.id, MessageAppended, after=resumed.sequence)
     assert payloads(after) == [
-        MessageAppended(message_id=made.thing.id, role=Role.USER, sequence=made.thing.sequence)
+        MessageAppended(message_id=made.value.id, role=Role.USER, sequence=made.value.sequence)
     ]
     # A repeated message is answered and opens nothing.
     assert (await current(quiet, session)).status is Status.COMPLETED

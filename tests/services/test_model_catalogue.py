@@ -64,9 +64,9 @@ async def test_what_somebody_says_of_a_model_counts_more_than_the_catalogue(
 
     made = await quiet.models.make(OURS)
 
-    assert before.prices != made.thing.prices
+    assert before.prices != made.value.prices
     assert made == Created(
-        thing=replace(
+        value=replace(
             before,
             display_name="Ours",
             context_window=1_000,
@@ -76,7 +76,7 @@ async def test_what_somebody_says_of_a_model_counts_more_than_the_catalogue(
         ),
         is_new=True,
     )
-    assert await quiet.models.get(before.id) == made.thing
+    assert await quiet.models.get(before.id) == made.value
     session = await quiet.open("helper")
     (asked,) = await quiet.store.read(lambda tx: quiet.models.chain(tx, session))
     assert (asked.prices, asked.context_window) == (Prices(input=1, output=2), 1_000)
@@ -88,16 +88,16 @@ async def test_a_model_may_be_described_again(quiet: Holdfast) -> None:
     same = await quiet.models.make(OURS)
     cheaper = await quiet.models.make(replace(OURS, prices=Prices(input=0, output=1)))
 
-    assert same == Created(thing=first.thing, is_new=False)
-    assert (cheaper.is_new, cheaper.thing.prices) == (False, Prices(input=0, output=1))
-    assert await quiet.models.get(first.thing.id) == cheaper.thing
+    assert same == Created(value=first.value, is_new=False)
+    assert (cheaper.is_new, cheaper.value.prices) == (False, Prices(input=0, output=1))
+    assert await quiet.models.get(first.value.id) == cheaper.value
 
 
 async def test_what_nobody_says_is_left_to_the_catalogue(quiet: Holdfast) -> None:
     made = await quiet.models.make(ModelRequest(provider="openai", name="gpt-4o"))
 
-    assert made.thing.source is ModelSource.MANUAL
-    assert made.thing.prices is not None
+    assert made.value.source is ModelSource.MANUAL
+    assert made.value.prices is not None
 
 
 @each_case(

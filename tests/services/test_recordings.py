@@ -69,7 +69,7 @@ async def test_a_conversation_is_brought_in_row_by_row(quiet: Holdfast, session:
     ]
 
     rows = await quiet.read(session.id)
-    assert tuple(each.thing for each in made) == rows
+    assert tuple(each.value for each in made) == rows
     assert [each.is_new for each in made] == [True] * 4
     assert [(row.sequence, row.turn, row.role) for row in rows] == [
         (number, 0, draft.role) for number, draft in enumerate(drafts, 1)
@@ -138,7 +138,7 @@ async def test_a_recorded_row_with_an_id_may_be_repeated(
     first = await quiet.messages.record_idempotent(quiet.owner, session.id, replace(draft, id=ID))
     again = await quiet.messages.record_idempotent(quiet.owner, session.id, replace(draft, id=ID))
 
-    assert (first.is_new, again.is_new, again.thing) == (True, False, first.thing)
+    assert (first.is_new, again.is_new, again.value) == (True, False, first.value)
     other = replace(NOTE, id=ID, parts=(Text(text="other"),))
     assert (await _refused(quiet, session, other)).code is Code.MESSAGE_ID_REUSED
 
@@ -177,7 +177,7 @@ async def test_while_a_turn_runs_only_notes_are_recorded(
     # The call of the turn is open, and nobody's but the turn's.
     assert (await _refused(house, session, a_result("call-1"))).code is Code.CALL_NOT_OPEN
     made = await house.messages.record_idempotent(house.owner, session.id, NOTE)
-    assert (made.thing.turn, made.thing.sequence) == (0, 3)
+    assert (made.value.turn, made.value.sequence) == (0, 3)
 
 
 async def test_a_session_that_has_ended_takes_no_row(quiet: Holdfast, session: Session) -> None:
@@ -233,5 +233,5 @@ async def test_pictures_of_an_answer_are_recorded_by_their_handles(
 
     made = await quiet.messages.record_idempotent(quiet.owner, session.id, draft)
 
-    assert isinstance(made.thing, Message)
-    assert made.thing.parts == draft.parts
+    assert isinstance(made.value, Message)
+    assert made.value.parts == draft.parts

@@ -62,8 +62,8 @@ async def test_a_repeated_request_finds_what_the_first_one_made(
     first = await verb(house, "one", ID)
     again = await verb(house, "one", ID.upper())
 
-    assert (first.is_new, first.thing.id) == (True, ID)
-    assert again == Created(thing=first.thing, is_new=False)
+    assert (first.is_new, first.value.id) == (True, ID)
+    assert again == Created(value=first.value, is_new=False)
 
 
 @pytest.mark.parametrize(("verb", "code"), VERBS.values(), ids=list(VERBS))
@@ -76,7 +76,7 @@ async def test_an_id_with_another_request_is_refused(
         await verb(house, "other", ID)
 
     assert caught.value.code is code
-    assert await verb(house, "one", ID) == Created(thing=first.thing, is_new=False)
+    assert await verb(house, "one", ID) == Created(value=first.value, is_new=False)
 
 
 @pytest.mark.parametrize(("verb", "code"), VERBS.values(), ids=list(VERBS))
@@ -86,7 +86,7 @@ async def test_without_an_id_every_request_makes_something_new(
     made = [await verb(house, "one", None) for _ in range(2)]
 
     assert [each.is_new for each in made] == [True, True]
-    assert made[0].thing.id != made[1].thing.id
+    assert made[0].value.id != made[1].value.id
 
 
 @each_case("wanted", ["", "x", f"{ID} "])
@@ -104,15 +104,15 @@ async def test_a_repeated_agent_is_shown_as_it_is_now(house: Holdfast) -> None:
     await _agent(house, "one", ID)
     changed = await house.agents.update(house.owner, ID, {"name": "changed"})
 
-    assert await _agent(house, "one", ID) == Created(thing=changed, is_new=False)
+    assert await _agent(house, "one", ID) == Created(value=changed, is_new=False)
     assert len((await house.agents.list(AgentQuery(owner=house.owner))).items) == 2
 
 
 async def test_an_agents_id_that_somebody_else_has_is_as_good_as_any(house: Holdfast) -> None:
-    mine = (await _agent(house, "one", ID)).thing
+    mine = (await _agent(house, "one", ID)).value
     theirs = await house.agents.make(STRANGER, {"name": "other"}, id=ID)
 
-    assert (theirs.is_new, theirs.thing.id, theirs.thing.name) == (True, ID, "other")
+    assert (theirs.is_new, theirs.value.id, theirs.value.name) == (True, ID, "other")
     await house.sessions.make(STRANGER, ID, SessionRequest())
     renamed = await house.agents.update(STRANGER, ID, {"name": "theirs"})
     await house.agents.archive(house.owner, ID)
@@ -141,10 +141,10 @@ async def test_fields_that_cannot_be_told_again_are_refused(
 
 async def test_a_repeated_opening_shows_the_session_as_it_is_now(house: Holdfast) -> None:
     made = await _session(house, "one", ID)
-    await house.send(made.thing.id, "hello")
+    await house.send(made.value.id, "hello")
 
     again = await _session(house, "one", ID)
 
-    assert again == Created(thing=await current(house, made.thing), is_new=False)
-    assert again.thing.message_count == 1
+    assert again == Created(value=await current(house, made.value), is_new=False)
+    assert again.value.message_count == 1
     assert await house.sessions.count(SessionQuery(owner=house.owner)) == 2

@@ -222,7 +222,7 @@ async def test_the_rows_are_those_that_the_interface_shows(
         writer.add([summary], 0)
 
     await house.journal.write_by_key(key, compact)
-    child = (await house.sessions.make_fork(house.owner, session.id, ForkRequest())).thing
+    child = (await house.sessions.make_fork(house.owner, session.id, ForkRequest())).value
     await house.sessions.close(house.owner, child.id, reason="enough")
 
     for each in (session, child):
@@ -246,7 +246,7 @@ async def test_a_folded_row_stands_at_its_result_and_an_open_one_at_its_call(
     assert rows[calls[0].id]["timestamp"] == _stamp(results[1].created_at)
     # A fork that leaves between the call and its result.
     wish = ForkRequest(at=calls[3].sequence)
-    fork = (await house.sessions.make_fork(house.owner, session.id, wish)).thing
+    fork = (await house.sessions.make_fork(house.owner, session.id, wish)).value
     assert _contents(home, fork.id)[3:] == [
         _tool(None, path="a", deep={"x": [1, None, True]}),
         _tool(None),
@@ -258,10 +258,10 @@ async def test_a_folded_row_stands_at_its_result_and_an_open_one_at_its_call(
 async def test_a_fork_shows_what_it_inherits_as_its_own(
     house: House, session: Session, home: Path
 ) -> None:
-    child = (await house.sessions.make_fork(house.owner, session.id, ForkRequest())).thing
+    child = (await house.sessions.make_fork(house.owner, session.id, ForkRequest())).value
     await house.send(child.id, "own")
     await played(house, child.id)
-    grandchild = (await house.sessions.make_fork(house.owner, child.id, ForkRequest(at=5))).thing
+    grandchild = (await house.sessions.make_fork(house.owner, child.id, ForkRequest(at=5))).value
 
     whole = _contents(home, session.id)
     assert _contents(home, child.id) == [
@@ -505,7 +505,7 @@ async def test_session_messages_are_the_transcript_of_an_export(
         writer.add([_call("c9"), failed, answer], 0)
 
     await house.journal.write_by_key(await key_of(house, session), go_on)
-    child = (await house.sessions.make_fork(house.owner, session.id, ForkRequest(at=9))).thing
+    child = (await house.sessions.make_fork(house.owner, session.id, ForkRequest(at=9))).value
     await house.send(child.id, "own")
     await played(house, child.id)
     refs = {model.id: model.ref for model in await house.models.list()}

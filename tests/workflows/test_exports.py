@@ -137,7 +137,7 @@ async def test_exporting_changes_nothing(
 async def test_a_fork_is_exported_with_what_it_inherits(
     quiet: Holdfast, session: Session, form: ExportFormat
 ) -> None:
-    fork = (await quiet.sessions.make_fork(quiet.owner, session.id, ForkRequest(at=2))).thing
+    fork = (await quiet.sessions.make_fork(quiet.owner, session.id, ForkRequest(at=2))).value
     await quiet.send(fork.id, "own words")
 
     content = (await _exported(quiet, fork, form)).content

@@ -101,7 +101,7 @@ class Children:
         self, owner: Owner, parent_id: SessionId, request: ChildRequest, *, id: str | None = None
     ) -> Session:
         """Open a child of a session with a task; its powers lie within those of the parent."""
-        return (await self.spawn_idempotent(owner, parent_id, request, id=id)).thing
+        return (await self.spawn_idempotent(owner, parent_id, request, id=id)).value
 
     async def spawn_idempotent(
         self,
@@ -134,9 +134,9 @@ class Children:
         made = await sessions.make(owner, request.agent, wanted, id=child_id, under=under)
         # Its number of children has changed.
         self._journal.refresh(head.key)
-        session, state = await self._journal.read_session(owner, made.thing.id)
+        session, state = await self._journal.read_session(owner, made.value.id)
         coordinator.wake(state.key, turn=FIRST_TURN)
-        return Created(thing=session, is_new=made.is_new)
+        return Created(value=session, is_new=made.is_new)
 
     async def invoke(
         self,

@@ -534,7 +534,7 @@ T = TypeVar("T")
 class Created(Struct, Generic[T], frozen=True, kw_only=True):
     """A created object, and whether this request or an earlier equal one created it."""
 
-    thing: T
+    value: T
     is_new: bool
 
 

@@ -69,7 +69,7 @@ async def add_repo(request: RouteRequest[NoQuery, RepoPost]) -> Response:
     created = await request.holdfast.repos.make(
         request.owner, request.body.path, name=request.body.name
     )
-    return Response(status=201 if created.is_new else 200, content=repo_form(created.thing))
+    return Response(status=201 if created.is_new else 200, content=repo_form(created.value))
 
 
 @routes.get("/api/repos", "api.repos.list", RepoList)
@@ -138,7 +138,7 @@ async def open_session(request: RouteRequest[NoQuery, AgentSessionPost]) -> Resp
         if known is None:
             raise
         return _created_response(known, is_new=False)
-    return _created_response(created.thing, is_new=created.is_new)
+    return _created_response(created.value, is_new=created.is_new)
 
 
 async def _find_repeat(
@@ -249,7 +249,7 @@ async def prompt(request: RouteRequest[NoQuery, PromptPost]) -> Response:
             raise
         # Read again, because it may have ended after the first read (race).
         raise not_active(await request.holdfast.sessions.get(request.owner, session.id)) from None
-    message = created.thing
+    message = created.value
     return Response(
         status=202,
         content=PromptAccepted(message_id=message.id, sequence=message.sequence, turn=message.turn),

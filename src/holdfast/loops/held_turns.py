@@ -200,7 +200,7 @@ class HeldTurns:
         async def write(writer: SessionWriter) -> tuple[Lease | None, HeldTurn]:
             if draft is not None:
                 admitted = await admit(writer, draft, OnBusy.REJECT)
-                turn = admitted.made.thing.turn
+                turn = admitted.made.value.turn
             else:
                 turn = writer.state.settled + 1
                 if not has_waiting_turn(writer.state):

@@ -108,7 +108,7 @@ class Agents:
         Without a `slug` one is derived from the name. `models` are ids or `provider:name`, in order
         of preference.
         """
-        return (await self.make(owner, fields, id=id)).thing
+        return (await self.make(owner, fields, id=id)).value
 
     async def make(
         self, owner: Owner, fields: Mapping[str, Any], *, id: str | None = None
@@ -125,7 +125,7 @@ class Agents:
         async def work(tx: Tx) -> Created[Agent]:
             known = await _created_before(tx, owner, agent_id, digest)
             if known is not None:
-                return Created(thing=known, is_new=False)
+                return Created(value=known, is_new=False)
             now = self._clock.now()
             slug = await _free_slug(tx, owner, wanted)
             stamps = {"id": agent_id, "owner": owner, "created_at": now, "updated_at": now}
@@ -136,7 +136,7 @@ class Agents:
             await adopt_zones(
                 tx, agent, stamp_of(Stamping(clock=self._clock, id_factory=self._id_factory))
             )
-            return Created(thing=agent, is_new=True)
+            return Created(value=agent, is_new=True)
 
         return await self._store.write(work)
 

@@ -217,7 +217,7 @@ class Calls:
         """Answer a call that a client was asked to run; the first answer counts."""
         if not isinstance(answer, CallAnswer):
             raise wrong_type(answer, field="answer", rule="answer must be a CallAnswer")
-        return (await self.give_answer(owner, session_id, call_id, answer)).thing
+        return (await self.give_answer(owner, session_id, call_id, answer)).value
 
     async def give_answer(
         self, owner: Owner, session_id: SessionId, call_id: str, answer: CallAnswer
@@ -262,7 +262,7 @@ class Calls:
         call, is_new = written
         if is_new:
             self._coordinator.resume(key)
-        return Created(thing=call, is_new=is_new)
+        return Created(value=call, is_new=is_new)
 
     async def _limit_result(self, result: Any, key: SessionKey) -> Any:
         try:

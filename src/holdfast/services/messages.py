@@ -115,7 +115,7 @@ class Messages:
         """
         return (
             await self.send_idempotent(owner, session_id, content, id=id, on_busy=on_busy)
-        ).thing
+        ).value
 
     async def send_idempotent(
         self,
@@ -215,7 +215,7 @@ class Messages:
         """Notify the coordinator of an admitted message."""
         if admitted.has_interrupted:
             self._coordinator.interrupt(admitted.key)
-        turn = admitted.made.thing.turn
+        turn = admitted.made.value.turn
         if admitted.lease is not None:
             self._coordinator.take_up(admitted.lease, turn=turn)
         else:
@@ -228,7 +228,7 @@ class Messages:
 
         The result of a call takes the name of its call. A draft with an id may be repeated.
         """
-        return (await self.record_idempotent(owner, session_id, draft)).thing
+        return (await self.record_idempotent(owner, session_id, draft)).value
 
     async def record_idempotent(
         self, owner: Owner, session_id: SessionId, draft: MessageDraft
@@ -241,7 +241,7 @@ class Messages:
                 writer = self._journal.builder(live)
                 message = record_plain(writer, wanted)
                 await self._journal.queue(live, writer)
-                return Created(thing=message, is_new=True)
+                return Created(value=message, is_new=True)
             except VersionConflictError:
                 # Another process wrote, or the id is taken: the transaction below finds out.
                 log.debug("a message is recorded by a transaction")

@@ -89,7 +89,7 @@ class Models:
 
         A manual description overrides the catalogue, for every owner.
         """
-        return (await self.make(request)).thing
+        return (await self.make(request)).value
 
     async def make(self, request: ModelRequest) -> Created[Model]:
         """Add a model; `is_new` is false if it had a manual description before."""
@@ -103,7 +103,7 @@ class Models:
 
         is_new = await self._store.write(work)
         self.changed_at = time.monotonic()
-        return Created(thing=await self.get(model.id), is_new=is_new)
+        return Created(value=await self.get(model.id), is_new=is_new)
 
     async def check(self, *refs: str) -> None:
         """Refuse unusable models; may read a script file, so not inside a transaction."""

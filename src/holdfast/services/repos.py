@@ -42,7 +42,7 @@ class Repos:
 
         Without a root, a user at a terminal may register any repository.
         """
-        return (await self.make(owner, path, name=name, at_terminal=at_terminal)).thing
+        return (await self.make(owner, path, name=name, at_terminal=at_terminal)).value
 
     async def make(
         self, owner: Owner, path: str, *, name: str | None = None, at_terminal: bool = False
@@ -55,7 +55,7 @@ class Repos:
         async def work(tx: Tx) -> Created[Repo]:
             known = await tx.repos.by_path(owner, str(resolved))
             if known is not None:
-                return Created(thing=known, is_new=False)
+                return Created(value=known, is_new=False)
             repo = Repo(
                 id=RepoId(self._id_factory.new()),
                 owner=owner,
@@ -64,7 +64,7 @@ class Repos:
                 created_at=self._clock.now(),
             )
             await tx.repos.add(repo)
-            return Created(thing=repo, is_new=True)
+            return Created(value=repo, is_new=True)
 
         return await self._store.write(work)
 

@@ -295,7 +295,7 @@ class SessionCreation:
         async def compose(entry: JournalTransaction) -> Created[Session]:
             known = await _find_repeat(entry, owner, session_id, digest)
             if known is not None:
-                return Created(thing=known, is_new=False)
+                return Created(value=known, is_new=False)
             chosen = await find_agent(entry.tx, owner, agent)
             wanted = request
             if under is not None:
@@ -311,7 +311,7 @@ class SessionCreation:
             if under is not None:
                 await entry.tx.children.add(key, under.parent, under.link)
                 add_user_message(await entry.open_by_key(key), under.draft)
-            return Created(thing=opened, is_new=True)
+            return Created(value=opened, is_new=True)
 
         # Not brief with a repository, because resolving its path may block on a slow disk.
         return await self._journal.enter(compose, is_brief=request.repo_id is None)
@@ -329,7 +329,7 @@ class SessionCreation:
         async def compose(entry: JournalTransaction) -> Created[Session]:
             known = await _find_repeat(entry, owner, session_id, digest)
             if known is not None:
-                return Created(thing=known, is_new=False)
+                return Created(value=known, is_new=False)
             writer = await entry.open(owner, parent_id)
             point = await point_of(entry.tx, writer.state, request)
             stored = await _read_session(entry, writer.state)
@@ -343,7 +343,7 @@ class SessionCreation:
             if parent is not stored:
                 files = copy or self._folders.copied(owner, parent.id)
                 self._folders.adopt(files, owner, opened.id)
-            return Created(thing=opened, is_new=True)
+            return Created(value=opened, is_new=True)
 
         try:
             return await self._journal.enter(compose)

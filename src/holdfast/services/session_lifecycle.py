@@ -92,7 +92,7 @@ async def admit(
     # Before the status check: an idempotent retry succeeds even after the session was closed.
     stored = await _find_repeat(writer, writer.clean(draft))
     if stored is not None:
-        return Admission(made=Created(thing=stored, is_new=False), key=writer.state.key)
+        return Admission(made=Created(value=stored, is_new=False), key=writer.state.key)
     was_closed = reopen is not None and await reopen(writer)
     busy = writer.state.status is Status.RUNNING
     if busy and on_busy is OnBusy.REJECT:
@@ -131,7 +131,7 @@ def add_user_message(
     if writer.state.title is None:
         writer.update(title=title_of(message.text))
     return Admission(
-        made=Created(thing=message, is_new=True),
+        made=Created(value=message, is_new=True),
         key=writer.state.key,
         lease=start(writer) if start is not None else None,
     )
@@ -147,9 +147,9 @@ async def record(writer: SessionWriter, draft: MessageDraft) -> Created[Message]
             pass
     stored = await _find_repeat(writer, writer.clean(draft))
     if stored is not None:
-        return Created(thing=stored, is_new=False)
+        return Created(value=stored, is_new=False)
     await _require_held(writer, draft)
-    return Created(thing=record_plain(writer, draft, call), is_new=True)
+    return Created(value=record_plain(writer, draft, call), is_new=True)
 
 
 def is_plain_record(state: SessionState, draft: MessageDraft) -> bool:

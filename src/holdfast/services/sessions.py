@@ -97,7 +97,7 @@ class Sessions:
 
         `functions` are the names of functions that join the agent's tools.
         """
-        return (await self.make(owner, agent, request, id=id, functions=functions)).thing
+        return (await self.make(owner, agent, request, id=id, functions=functions)).value
 
     async def make(
         self,
@@ -154,7 +154,7 @@ class Sessions:
         request = ForkRequest(
             at=at, is_settled=is_settled, title=title, tags=tags, model=model, agent=agent
         )
-        return (await self.make_fork(owner, session_id, request, id=id)).thing
+        return (await self.make_fork(owner, session_id, request, id=id)).value
 
     async def make_fork(
         self, owner: Owner, session_id: SessionId, request: ForkRequest, *, id: str | None = None
@@ -164,12 +164,12 @@ class Sessions:
         return await self._finish_create(made, cause="forked")
 
     async def _finish_create(self, made: Created[Session], *, cause: str) -> Created[Session]:
-        session = made.thing
+        session = made.value
         if made.is_new:
             await self._log_slot(session, delta=1, cause=cause)
             return made
         # A repeated request may find a session whose turn was interrupted since.
-        return Created(thing=await self.get(session.owner, session.id), is_new=False)
+        return Created(value=await self.get(session.owner, session.id), is_new=False)
 
     async def get(self, owner: Owner, session_id: SessionId) -> Session:
         """Return the current session."""

@@ -56,7 +56,7 @@ async def create_agent(request: RouteRequest[NoQuery, AgentPost]) -> Response:
         request.owner, agent_fields(request.body), id=chosen_id(request)
     )
     return created_response(
-        agent_form(new.thing), is_new=new.is_new, location=f"/v1/agents/{new.thing.id}"
+        agent_form(new.value), is_new=new.is_new, location=f"/v1/agents/{new.value.id}"
     )
 
 

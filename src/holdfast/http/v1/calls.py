@@ -109,6 +109,6 @@ async def answer_call(request: RouteRequest[NoQuery, CallResultPost]) -> Respons
         request.owner, session_id, request.path["call_id"], answer
     )
     return Response(
-        content=call_form(done.thing),
+        content=call_form(done.value),
         headers={} if done.is_new else {"idempotency-replayed": "true"},
     )

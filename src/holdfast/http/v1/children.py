@@ -44,7 +44,7 @@ async def spawn_child(request: RouteRequest[NoQuery, ChildPost]) -> Response:
     new = await request.holdfast.children.spawn_idempotent(
         request.owner, session_id, child_request(request.body), id=chosen_id(request)
     )
-    return await session_created(request, new.thing, is_new=new.is_new)
+    return await session_created(request, new.value, is_new=new.is_new)
 
 
 @routes.get("{session}/children", "sessions.children", SessionList, is_large=True)

@@ -77,7 +77,7 @@ async def create_message(request: RouteRequest[NoQuery, MessagePost]) -> Respons
     else:
         draft = draft_of(request.body, id_)
         new = await request.holdfast.messages.record_idempotent(request.owner, session_id, draft)
-    form = message_form(new.thing, session_id)
+    form = message_form(new.value, session_id)
     location = f"/v1/sessions/{session_id}/messages/{form.id}"
     return created_response(form, is_new=new.is_new, location=location)
 

@@ -56,7 +56,7 @@ async def read_model(request: RouteRequest[NoQuery, None]) -> Response:
 async def add_model(request: RouteRequest[NoQuery, ModelPost]) -> Response:
     """Add a model, or replace the description of a known one."""
     new = await request.holdfast.models.make(model_request(request.body))
-    form = model_form(new.thing)
+    form = model_form(new.value)
     return created_response(form, is_new=new.is_new, location=f"/v1/models/{form.id}")
 
 

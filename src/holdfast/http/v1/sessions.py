@@ -95,7 +95,7 @@ async def open_session(request: RouteRequest[NoQuery, SessionPost]) -> Response:
     # Built-in agents are created on first use, so that clients need not create them.
     await request.holdfast.agents.seed(request.owner, agent)
     new = await request.holdfast.sessions.make(request.owner, agent, session_options, id=id_)
-    return await session_created(request, new.thing, is_new=new.is_new)
+    return await session_created(request, new.value, is_new=new.is_new)
 
 
 async def session_created(
@@ -318,7 +318,7 @@ async def fork_session(request: RouteRequest[NoQuery, ForkPost]) -> Response:
     new = await request.holdfast.sessions.make_fork(
         request.owner, session_id, fork_request(request.body), id=id_
     )
-    return await session_created(request, new.thing, is_new=new.is_new)
+    return await session_created(request, new.value, is_new=new.is_new)
 
 
 @routes.get("{session}/verify", "sessions.verify", Verified)
