@@ -187,13 +187,13 @@ async def test_waiting_sessions_that_nobody_alive_holds_are_reaped(
     house: House, session: SessionState, clock: SettableClock, other: StandInMachine
 ) -> None:
     theirs = _leases(house, clock, other)
-    assert await theirs.reap(()) == [session]
+    assert await theirs.list_abandoned(()) == [session]
 
     await house.leases.acquire(session.key)
-    assert await theirs.reap(()) == []
+    assert await theirs.list_abandoned(()) == []
     held = await _now(house, session)
-    assert await house.leases.reap({session.key}) == []
-    assert await house.leases.reap(()) == [held]
+    assert await house.leases.list_abandoned({session.key}) == []
+    assert await house.leases.list_abandoned(()) == [held]
 
     clock.advance(seconds=5)
-    assert await theirs.reap(()) == [held]
+    assert await theirs.list_abandoned(()) == [held]

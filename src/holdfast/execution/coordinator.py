@@ -296,7 +296,7 @@ class LocalCoordinator(Background):
                 if key not in kept and self._held.get(key) is lease:
                     self.interrupt(key)
         if self._scope is RunScope.ALL or self._watched:
-            for state in await self._leases.reap({*self._held, *self._coming}):
+            for state in await self._leases.list_abandoned({*self._held, *self._coming}):
                 is_watched = self._scope is RunScope.ALL or state.key in self._watched
                 if is_watched and self._is_wanted(state.key, state.settled + 1):
                     self.wake(state.key, turn=state.settled + 1)

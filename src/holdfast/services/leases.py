@@ -1,4 +1,4 @@
-"""Leases: acquire, extend, release and reap the right to run a session's turns.
+"""Leases: acquire, extend and release the right to run a session's turns.
 
 Crash recovery happens here too, because a process that takes a session over repairs its turn in the
 same transaction.
@@ -208,7 +208,7 @@ class Leases:
 
         await self._journal.enter(leave)
 
-    async def reap(
+    async def list_abandoned(
         self, held: Collection[SessionKey], *, paused: bool = False
     ) -> list[SessionState]:
         """Return the states of sessions with a waiting turn that no live process holds.

@@ -101,7 +101,7 @@ class Maintenance:
 
     async def recover(self) -> RecoveryReport:
         """Wake every session with an abandoned or waiting turn; acquiring the lease repairs it."""
-        left = await self._leases.reap(self._coordinator.active(), paused=True)
+        left = await self._leases.list_abandoned(self._coordinator.active(), paused=True)
         for state in left:
             self._coordinator.wake(state.key)
         return RecoveryReport(sessions=tuple(state.session_id for state in left))

@@ -168,7 +168,7 @@ class Process:
         repos = Repos(store, clock, id_factory, None)
         creation = SessionCreation(journal, models, repos, folders, SessionRules())
         sessions = Sessions(store, journal, creation, leases, coordinator)
-        for head in await leases.reap((), paused=True):
+        for head in await leases.list_abandoned((), paused=True):
             coordinator.wake(head.key)
         return Floors(
             sessions=sessions,
