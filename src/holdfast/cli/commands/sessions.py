@@ -363,7 +363,7 @@ async def delete(
     async with connect(printer) as holdfast:
         session_id = await find_session(holdfast, id)
         session = await holdfast.sessions.get(holdfast.owner, session_id)
-        if not yes and not _is_sure(printer, session.title or session.id):
+        if not yes and not _confirm_deletion(printer, session.title or session.id):
             printer.remark("Nothing was deleted.")
             return 1
         gone = await holdfast.sessions.delete(holdfast.owner, session.id, policy=policy)
@@ -372,18 +372,18 @@ async def delete(
     return None
 
 
-def _is_sure(printer: Printer, name: str) -> bool:
+def _confirm_deletion(printer: Printer, name: str) -> bool:
     """Ask for confirmation; without a terminal, the command itself is the confirmation."""
     if printer.is_json or not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
         return True
     # On stderr, and in spite of -q: an unseen question looks like a hang.
     printer.warn(f"Delete “{name}” and all its messages permanently? [y/N]")
     # asyncio's handler would only record a Ctrl-C; here it must interrupt the blocking read.
-    noted = signal.signal(signal.SIGINT, signal.default_int_handler)
+    previous_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return sys.stdin.readline().strip().lower() in {"y", "yes"}
     finally:
-        signal.signal(signal.SIGINT, noted)
+        signal.signal(signal.SIGINT, previous_handler)
 
 
 command(app, "chat-export")(command(group, "export")(session_export.export))
