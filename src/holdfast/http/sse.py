@@ -60,18 +60,18 @@ class FrameRenderer:
     Filtered events are sent as one gap, together with the next item.
     """
 
-    def __init__(self, frame: Callable[[Frame], bytes], resync: str) -> None:
-        """`frame` formats an event; `resync` is the URL at which pruned events can be read."""
-        self._made = frame
+    def __init__(self, format_event: Callable[[Frame], bytes], resync: str) -> None:
+        """`resync` is the URL at which pruned events can be read."""
+        self._format_event = format_event
         self._resync = resync
         self._hidden: tuple[int, int] | None = None
 
     def frames(self, item: Item) -> bytes:
         """Return the frames of the next item; empty if the reader's filter drops it."""
-        frame = self.plain(item)
+        frame = self.format_item(item)
         if frame:
             before, self._hidden = self._hidden, None
-            return _hidden_comment(before) + frame
+            return _filtered_gap_frame(before) + frame
         first = self._hidden[0] if self._hidden else end_of(item)
         self._hidden = (first, end_of(item))
         return b""
@@ -89,18 +89,18 @@ class FrameRenderer:
         before, self._hidden = self._hidden, None
         if before is None or before[0] != sent_through + 1:
             return b"", sent_through
-        return _hidden_comment(before), before[1]
+        return _filtered_gap_frame(before), before[1]
 
-    def plain(self, item: Item) -> bytes:
+    def format_item(self, item: Item) -> bytes:
         """Return the frames of an item by itself."""
         if isinstance(item, Gap):
             return gap_frame(
                 item.from_sequence, item.to_sequence, reason=item.reason, resync=self._resync
             )
-        return self._made(item)
+        return self._format_event(item)
 
 
-def _hidden_comment(numbers: tuple[int, int] | None) -> bytes:
+def _filtered_gap_frame(numbers: tuple[int, int] | None) -> bytes:
     return gap_frame(*numbers, reason="filtered", resync=None) if numbers else b""
 
 
@@ -123,7 +123,7 @@ class StreamRequest:
     # The session state at the time the request was validated.
     head: SessionState
     # Formatters of the API in use: for an event, for a session status, and the URL for a resync.
-    frame: Callable[[Frame], bytes]
+    format_event: Callable[[Frame], bytes]
     status_word: Callable[[SessionState], str]
     resync: str
     until_settled: bool = False
@@ -154,7 +154,7 @@ class SseStream:
         self._registry = registry
         self._request = request
         self._ends_at = ends_at
-        self._renderer = FrameRenderer(request.frame, request.resync)
+        self._renderer = FrameRenderer(request.format_event, request.resync)
         self._reader: StreamReader | None = None
         self._wire: StreamWriter | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -270,20 +270,20 @@ class SseStream:
 
         None if the chunk cannot be shared: it is too large or contains filtered events.
         """
-        reader, words = self._reader, self._request.frame
+        reader, format_event = self._reader, self._request.format_event
         first = items[0]
         # A gap may have been cut for one reader only.
         if reader is None or self._renderer.is_hiding or isinstance(first, Gap):
             return None
-        if (made := reader.batch(words, items)) is not None:
+        if (made := reader.batch(format_event, items)) is not None:
             return made
         if not reader.is_live or len(items) > SHARED_MOST:
             return None
-        frames = [self._renderer.plain(item) for item in items]
+        frames = [self._renderer.format_item(item) for item in items]
         chunk = b"".join(frames)
         if not all(frames) or len(chunk) > CHUNK_LARGEST:
             return None
-        reader.share(words, EventBatch(items[-1], len(items), chunk))
+        reader.share(format_event, EventBatch(items[-1], len(items), chunk))
         return chunk
 
     def _frame_items(self, items: list[Item]) -> Iterator[tuple[bytes, int]]:

@@ -108,7 +108,7 @@ class EventBuffer:
         self.readers = 0
         # The version of the store up to which the buffer includes what other processes wrote.
         self.version: tuple[int, int] | None = None
-        self.batches: dict[Any, EventBatch] = {}
+        self.batches: dict[Callable[[Frame], bytes], EventBatch] = {}
 
     def notify(self, tell: Callable[[], Notification] | None) -> None:
         """Append what a commit wrote; read the log if events before it may be missing."""
@@ -267,15 +267,15 @@ class StreamReader:
         self.cursor = cursor
         self.state = state
 
-    def batch(self, words: Any, items: list[Item]) -> bytes | None:
+    def batch(self, format_event: Callable[[Frame], bytes], items: list[Item]) -> bytes | None:
         """Return the bytes that another reader made of exactly these items, if cached."""
-        batch = self._buffer.batches.get(words)
+        batch = self._buffer.batches.get(format_event)
         is_same = batch is not None and batch.last is items[-1] and batch.count == len(items)
         return batch.made if batch is not None and is_same else None
 
-    def share(self, words: Any, batch: EventBatch) -> None:
+    def share(self, format_event: Callable[[Frame], bytes], batch: EventBatch) -> None:
         """Cache the bytes made of the newest items for other readers of this buffer."""
-        self._buffer.batches[words] = batch
+        self._buffer.batches[format_event] = batch
 
     @property
     def is_too_slow(self) -> bool:

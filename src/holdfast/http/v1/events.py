@@ -181,7 +181,7 @@ async def events(request: RouteRequest[EventsQuery, None]) -> Response | StreamR
             session_id=session_id,
             after=after,
             head=head,
-            frame=_frame_builder(request.query),
+            format_event=_frame_builder(request.query),
             status_word=status_word,
             resync=f"{SESSION_PATH.format(session_id=session_id)}/messages",
             until_settled=request.query.until is not None,
