@@ -201,7 +201,9 @@ async def test_few_responses_are_read_before_their_size_is_known(
 ) -> None:
     reads = Reads()
     monkeypatch.setattr("holdfast.services.batches.rows_of", reads.watch(batches.rows_of))
-    monkeypatch.setattr("holdfast.http.v1.messages.members", reads.hold(bodies.members))
+    monkeypatch.setattr(
+        "holdfast.http.v1.messages.encode_members", reads.hold(bodies.encode_members)
+    )
     session = await recorded(visitor, 2)
     path = f"/v1/sessions/{session['id']}/messages{query}"
 

@@ -88,7 +88,7 @@ async def read_in_slot(
         return replace(answer, content=encode_json(answer.content))
 
 
-async def in_pieces(
+async def respond_in_pieces(
     request: RouteRequest[Any, Any],
     pieces: Pieces,
     like: Response = JSON,
@@ -136,7 +136,7 @@ async def in_pieces(
     )
 
 
-async def add(
+async def stream_json_array(
     batches: AsyncIterator[bytes], *, start: bytes = b"[", end: Callable[[], bytes] = lambda: b"]"
 ) -> Pieces:
     """Yield a JSON array whose members come in batches; `end` is called after the last batch."""
@@ -149,7 +149,7 @@ async def add(
     yield end()
 
 
-async def members(response_budget: ResponseBudget, forms: Sequence[Any]) -> bytes:
+async def encode_members(response_budget: ResponseBudget, forms: Sequence[Any]) -> bytes:
     """Return values as members of a JSON array; encoded in a thread, because one may be large."""
     async with response_budget.encoding:
         return (await asyncio.to_thread(encode_json, forms))[1:-1]

@@ -17,7 +17,7 @@ from holdfast.domain.queries import SessionQuery
 from holdfast.domain.sessions import Session, SessionRequest, Status
 from holdfast.domain.time import EPOCH
 from holdfast.domain.tokens import Scope
-from holdfast.http.bodies import PAGE_BYTES, add, in_pieces, members
+from holdfast.http.bodies import PAGE_BYTES, encode_members, respond_in_pieces, stream_json_array
 from holdfast.http.responses import Response, StreamResponse, encode_json, etag_of
 from holdfast.http.routing import NoQuery, RouteRequest, Routes, cacheable
 from holdfast.services.batches import BATCH_ROWS
@@ -219,9 +219,9 @@ async def read_session(request: RouteRequest[NoQuery, None]) -> Response | Strea
     form = encode_json(whole_form(whole.session, whole.repo, ()))
     # The messages are the last member, so the array can be appended.
     start = form.removesuffix(b"]}")
-    pieces = add(encoded_rows(request, rows), start=start, end=lambda: b"]}")
+    pieces = stream_json_array(encoded_rows(request, rows), start=start, end=lambda: b"]}")
     tag = etag_of([form.decode(), whole.chain, whole.unfinished])
-    return await in_pieces(request, pieces, tag=tag)
+    return await respond_in_pieces(request, pieces, tag=tag)
 
 
 @routes.post(
@@ -366,7 +366,7 @@ async def list_messages(
     )
     rows = message_rows(session_id, excerpts, unfinished if query.partial else None)
     if query.limit is None:
-        return await in_pieces(request, add(encoded_rows(request, rows)))
+        return await respond_in_pieces(request, stream_json_array(encoded_rows(request, rows)))
     return await _page(request, rows, query.limit)
 
 
@@ -374,7 +374,7 @@ async def encoded_rows(request: RouteRequest[Any, Any], rows: Rows) -> AsyncGene
     """Yield rows as members of a JSON array."""
     async with aclosing(rows):
         async for batch in rows:
-            yield await members(request.response_budget, batch)
+            yield await encode_members(request.response_budget, batch)
 
 
 async def _page(request: RouteRequest[Any, Any], rows: Rows, limit: int) -> Response:
@@ -389,7 +389,7 @@ async def _page(request: RouteRequest[Any, Any], rows: Rows, limit: int) -> Resp
             if len(found) > limit:
                 page = found[:limit]
                 return Response(content=page, headers={"x-next-after": str(page[-1].sequence)})
-            size += len(await members(request.response_budget, batch))
+            size += len(await encode_members(request.response_budget, batch))
     return Response(content=found)
 
 

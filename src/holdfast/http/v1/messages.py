@@ -9,7 +9,7 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Message, Role
 from holdfast.domain.queries import MESSAGES_MOST, MessageQuery
 from holdfast.domain.sessions import Created
-from holdfast.http.bodies import PAGE_BYTES, add, in_pieces, members
+from holdfast.http.bodies import PAGE_BYTES, encode_members, respond_in_pieces, stream_json_array
 from holdfast.http.responses import Response, StreamResponse, encode_json
 from holdfast.http.routing import (
     NoQuery,
@@ -160,7 +160,7 @@ async def list_messages(request: RouteRequest[MessagesQuery, None]) -> Response 
                 cut = str(last)
                 return
             forms = message_forms(batch.rows, session_id, batch.interrupted, query.parts)
-            piece = await members(request.response_budget, forms)
+            piece = await encode_members(request.response_budget, forms)
             size, last = size + len(piece), batch.rows[-1].sequence
             yield piece
 
@@ -169,7 +169,9 @@ async def list_messages(request: RouteRequest[MessagesQuery, None]) -> Response 
             encode_cursor(cut or scan.next_cursor, *filters)
         )
 
-    return await in_pieces(request, add(batches(), start=b'{"data":[', end=end))
+    return await respond_in_pieces(
+        request, stream_json_array(batches(), start=b'{"data":[', end=end)
+    )
 
 
 @routes.get(

@@ -12,7 +12,7 @@ from holdfast.domain.errors import Code, NotFound
 from holdfast.domain.ids import AgentId, SessionId
 from holdfast.domain.queries import SessionQuery
 from holdfast.domain.sessions import Session, Status
-from holdfast.http.bodies import in_pieces
+from holdfast.http.bodies import respond_in_pieces
 from holdfast.http.responses import Response, StreamResponse, etag_of, require_etag_match
 from holdfast.http.routing import (
     NoQuery,
@@ -348,7 +348,7 @@ async def export_session(request: RouteRequest[ExportQuery, None]) -> Response |
         request.owner, session_id, query.format, through=query.through, line=line
     )
     named = {"content-disposition": f'attachment; filename="{file.file_name}"'}
-    return await in_pieces(
+    return await respond_in_pieces(
         request, file.pieces, Response(media_type=file.media_type, headers=named)
     )
 

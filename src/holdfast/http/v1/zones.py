@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.http.bodies import Pieces, in_pieces
+from holdfast.http.bodies import Pieces, respond_in_pieces
 from holdfast.http.responses import Response, StreamResponse, matches_etag
 from holdfast.http.routing import NoQuery, RouteRequest, Routes
 from holdfast.wire.errors import as_query_errors
@@ -74,7 +74,7 @@ async def file_response(
         headers=response_headers,
         media_type="application/octet-stream",
     )
-    return await in_pieces(request, _pieces(read, start, end), like)
+    return await respond_in_pieces(request, _pieces(read, start, end), like)
 
 
 async def _pieces(read: Read, start: int, end: int) -> Pieces:
