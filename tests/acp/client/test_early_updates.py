@@ -69,8 +69,8 @@ def test_what_nobody_has_claimed_is_forgotten_with_the_time_that_passes() -> Non
     early.add(said("b"), size=1, now=0.0)
     early.claim("a", now=10.0)
 
-    assert not early.pass_to(10.0 + EARLY_SECONDS)
-    assert early.pass_to(10.1 + EARLY_SECONDS)
+    assert not early.clear_if_expired(10.0 + EARLY_SECONDS)
+    assert early.clear_if_expired(10.1 + EARLY_SECONDS)
     assert early.claim("b", now=10.0) == []
 
 

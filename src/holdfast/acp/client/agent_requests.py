@@ -145,7 +145,7 @@ async def require_approval(
 
 def require_no_secret(context: TurnContext, *texts: str) -> None:
     """Refuse an action that contains a managed secret, because the question would redact it."""
-    if context.agent_session.program.connection.redactor.holds(*texts):
+    if context.agent_session.agent_process.connection.redactor.holds(*texts):
         raise RequestRefused(
             JsonRpcError(INVALID_PARAMS, "this contains a secret that Holdfast manages")
         )
@@ -390,7 +390,7 @@ class AgentRequestHandler:
         )
         if method not in HOSTED or is_off:
             raise RequestRefused(_UNKNOWN_METHOD)
-        if params.get("sessionId") != self._context.agent_session.session:
+        if params.get("sessionId") != self._context.agent_session.agent_session_id:
             raise RequestRefused(_UNKNOWN_SESSION)
 
     async def _ask_permission(self, request: JsonRpcRequest, params: Params) -> None:

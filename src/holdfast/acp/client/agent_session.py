@@ -46,7 +46,7 @@ class EarlyUpdates:
 
     def add(self, params: object, *, size: int, now: float) -> None:
         """Buffer an update of `size` bytes; drops the oldest ones above the limits."""
-        if self.pass_to(now):
+        if self.clear_if_expired(now):
             return
         self._kept.append((params, size))
         self._size += size
@@ -56,7 +56,7 @@ class EarlyUpdates:
 
     def claim(self, session_id: str, *, now: float) -> list[Any]:
         """Return the updates of a session that is known now; the others stay buffered."""
-        self.pass_to(now)
+        self.clear_if_expired(now)
         self._until = now + EARLY_SECONDS
         waiting, self._kept = self._kept, deque()
         claimed = []
@@ -68,7 +68,7 @@ class EarlyUpdates:
                 self._kept.append((params, size))
         return claimed
 
-    def pass_to(self, now: float) -> bool:
+    def clear_if_expired(self, now: float) -> bool:
         """Clear the buffer once its time is over; return whether it is."""
         is_over = self._until is not None and now > self._until
         if is_over:
@@ -91,20 +91,20 @@ HOSTED: Final = frozenset(
 LITERAL_METHODS: Final = HOSTED - {"session/request_permission"}
 
 
-class AgentConversation:
-    """An agent process and its last known state; `session` is the agent's id of the session."""
+class AcpSession:
+    """An agent process and its last known state; `agent_session_id` is the agent's own id."""
 
     def __init__(
         self,
-        program: AgentProcess,
+        agent_process: AgentProcess,
         agent_state: AgentState,
         raw: RawLog | None = None,
     ) -> None:
         """`raw` logs the agent's lines."""
-        self.program = program
+        self.agent_process = agent_process
         self.raw = raw
-        self.connection = program.connection
-        self.session: str | None = None
+        self.connection = agent_process.connection
+        self.agent_session_id: str | None = None
         self.agent_state = agent_state
         self.introduction: Mapping[str, Any] = {}
         self.auth_methods: tuple[Mapping[str, Any], ...] = ()
@@ -118,7 +118,7 @@ class AgentConversation:
     async def end(self, closing_messages: ClosingMessages | None) -> ProcessExit:
         """End the process and its terminals."""
         await self.terminals.aclose()
-        end = await self.program.end(closing_messages=closing_messages)
+        end = await self.agent_process.end(closing_messages=closing_messages)
         if self.raw is not None:
             await self.raw.aclose()
         return end
@@ -154,7 +154,7 @@ class AgentConversation:
 
     def set_session(self, session: str) -> None:
         """Set the session id and process the updates that were buffered for it."""
-        self.session = session
+        self.agent_session_id = session
         for params in self._early.claim(session, now=_now()):
             self.process_update(params)
 
@@ -164,10 +164,10 @@ class AgentConversation:
         `size` is the length of its line in bytes.
         """
         found = read_object(params)
-        if self.session is None or found.get("sessionId") != self.session:
+        if self.agent_session_id is None or found.get("sessionId") != self.agent_session_id:
             self._early.add(params, size=size, now=_now())
             return
-        self._early.pass_to(_now())
+        self._early.clear_if_expired(_now())
         update = read_object(found.get("update"))
         kind = update.get("sessionUpdate")
         if isinstance(kind, str) and kind in STATE_UPDATES:
@@ -180,7 +180,7 @@ class AgentConversation:
         error: JsonRpcError | None = JsonRpcError(INTERNAL_ERROR, "no turn is running")
         if request.method not in HOSTED:
             error = JsonRpcError(METHOD_NOT_FOUND, "method not found")
-        elif read_object(request.params).get("sessionId") != self.session:
+        elif read_object(request.params).get("sessionId") != self.agent_session_id:
             error = JsonRpcError(INVALID_PARAMS, "unknown session")
         elif request.method == "session/request_permission":
             error = None

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.acp.client.agent_command import AgentStart, StartSettings, build_start
 from holdfast.acp.client.agent_process import AGENT_LIMITS, AgentProcess
-from holdfast.acp.client.agent_session import LITERAL_METHODS, AgentConversation
+from holdfast.acp.client.agent_session import LITERAL_METHODS, AcpSession
 from holdfast.acp.client.agent_state import AgentState, restore_state
 from holdfast.acp.client.process_registry import AgentSlot, ProcessRegistry
 from holdfast.acp.client.raw_log import RawLog, RawLogWriter
@@ -156,7 +156,7 @@ class AgentLauncher:
     async def again(self, slot: AgentSlot, turn: TurnInput) -> tuple[MessageDraft, ...]:
         """Open a new session in a live process that has lost the old one."""
         agent_session = slot.present()
-        agent_session.session, agent_session.is_prompted = None, False
+        agent_session.agent_session_id, agent_session.is_prompted = None, False
         servers = await self._mcp_servers(turn)
         try:
             await open_session(
@@ -255,9 +255,7 @@ class AgentLauncher:
                 await slot.stop(None)
                 raise
 
-    async def _spawn(
-        self, slot: AgentSlot, turn: TurnInput, agent_state: AgentState
-    ) -> AgentConversation:
+    async def _spawn(self, slot: AgentSlot, turn: TurnInput, agent_state: AgentState) -> AcpSession:
         """Start the process of the slot; `agent_state` is the last known."""
         if slot.start is None:
             raise AgentNotReady(unavailable_error("The agent has no command to start."))
@@ -276,7 +274,7 @@ class AgentLauncher:
             if not isinstance(failed, ChildNotStarted):
                 raise
             raise _start_error(failed) from None
-        agent_session = slot.agent_session = AgentConversation(program, agent_state, raw)
+        agent_session = slot.agent_session = AcpSession(program, agent_state, raw)
         fields = {
             "session_id": slot.process_slot.session,
             "agent": turn.agent.slug,
@@ -293,7 +291,7 @@ class AgentLauncher:
 
 async def _death_error(slot: AgentSlot, lost: ConnectionLost | None = None) -> AgentNotReady:
     """Return the error for a process that was lost before its first prompt."""
-    program = slot.present().program
+    program = slot.present().agent_process
     end = await slot.drop_process()
     tail = program.stderr_tail
     if lost is not None and lost.reason == "noise":
@@ -315,7 +313,7 @@ async def _end_process(slot: AgentSlot) -> str:
     if found is None:
         return ""
     await slot.stop(None)
-    return found.program.stderr_tail
+    return found.agent_process.stderr_tail
 
 
 def describe_exit(end: ProcessExit) -> str:

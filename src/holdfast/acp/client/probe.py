@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.acp.client.agent_command import StartSettings, build_start
 from holdfast.acp.client.agent_process import AgentProcess
-from holdfast.acp.client.agent_session import AgentConversation
+from holdfast.acp.client.agent_session import AcpSession
 from holdfast.acp.client.agent_state import AgentState
 from holdfast.acp.client.launcher import start_problem
 from holdfast.acp.client.lenient_json import read_list, read_name, read_object, read_text
@@ -93,7 +93,7 @@ async def list_agent_sessions(
 @asynccontextmanager
 async def _connect(
     start_settings: StartSettings, runtime: AcpRuntime, folder: str
-) -> AsyncIterator[AgentConversation]:
+) -> AsyncIterator[AcpSession]:
     """Start and initialize an agent; the process is ended when the block exits."""
     try:
         start = await build_start(start_settings, runtime, folder, _PROBE_SESSION)
@@ -104,7 +104,7 @@ async def _connect(
             f"The agent's program {runtime.command} cannot be started: {start_problem(error)}.",
         ) from None
     try:
-        agent_session = AgentConversation(program, AgentState())
+        agent_session = AcpSession(program, AgentState())
         await initialize(agent_session, {}, SessionSetup(folder=folder))
         yield agent_session
     except (AgentNotReady, ConnectionLost, RequestRefused, TimeoutError) as error:
@@ -137,7 +137,7 @@ def _describe_error(error: Exception) -> str:
             return "The agent's program did not answer in time."
 
 
-def _introduction(agent_session: AgentConversation) -> AgentIntroduction:
+def _introduction(agent_session: AcpSession) -> AgentIntroduction:
     said = agent_session.introduction
     agent = read_object(said.get("agentInfo"))
     methods = [read_name(each.get("id")) for each in agent_session.auth_methods]

@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 
 from holdfast.acp.client.agent_command import AgentStart
 from holdfast.acp.client.agent_process import ClosingMessages, reap
-from holdfast.acp.client.agent_session import AgentConversation
+from holdfast.acp.client.agent_session import AcpSession
 from holdfast.acp.rpc.connection import AnswerMarker
 from holdfast.acp.rpc.framing import ConnectionLost
 from holdfast.domain.agent_processes import ProcessEnding, ProcessExit, ProcessRecord, ProcessState
@@ -36,7 +36,7 @@ class AgentSlot:
     def __init__(self, process_slot: ProcessSlot) -> None:
         self.process_slot = process_slot
         self.lock = asyncio.Lock()
-        self.agent_session: AgentConversation | None = None
+        self.agent_session: AcpSession | None = None
         self.start: AgentStart | None = None
         # The last title received from the agent.
         self.title: str | None = None
@@ -49,7 +49,7 @@ class AgentSlot:
         """Return the repository in which the process was started."""
         return self.start.folder if self.start is not None else ""
 
-    def present(self) -> AgentConversation:
+    def present(self) -> AcpSession:
         """Return the conversation with the process; raises `ConnectionLost` if there is none."""
         if self.agent_session is None:
             raise ConnectionLost("exited")
@@ -67,15 +67,15 @@ class AgentSlot:
             return ProcessRecord(state=state, exit=end)
         return ProcessRecord(
             state=state,
-            agent_session=found.session,
-            birth=found.program.birth,
+            agent_session=found.agent_session_id,
+            birth=found.agent_process.birth,
             exit=end,
             about=self._about(found),
         )
 
-    def _about(self, conversation: AgentConversation) -> dict[str, Any]:
+    def _about(self, agent_session: AcpSession) -> dict[str, Any]:
         sandbox = {} if self.start is None else {"sandbox": self.start.sandbox.description}
-        return describe_agent(conversation) | sandbox
+        return describe_agent(agent_session) | sandbox
 
     async def keep(self, state: ProcessState, *, is_activity: bool = False) -> None:
         """Store the record of the process."""
@@ -101,7 +101,7 @@ class AgentSlot:
         found = self.agent_session
         # Read from the process table, because the exit notification may be delayed: an exit between
         # two turns must not fail the next turn.
-        birth = found.program.birth if found is not None else None
+        birth = found.agent_process.birth if found is not None else None
         if birth is not None and birth.started and is_leaving(birth.pid):
             await self.drop_process()
 
@@ -115,7 +115,7 @@ class AgentSlot:
     async def drop_process(self) -> ProcessExit:
         """Remove a process whose connection was lost; waits briefly for its exit status."""
         if self.agent_session is not None:
-            await asyncio.wait([self.agent_session.program.exited], timeout=_CLOSING_SECONDS)
+            await asyncio.wait([self.agent_session.agent_process.exited], timeout=_CLOSING_SECONDS)
         return await self.stop(None)
 
     async def stop(self, closing_messages: ClosingMessages | None) -> ProcessExit:
@@ -142,9 +142,9 @@ class AgentSlot:
     def _closing_messages(self, why: ProcessEnding) -> ClosingMessages | None:
         """Return a coroutine that sends the last messages the agent supports, if any."""
         found = self.agent_session
-        if found is None or found.session is None:
+        if found is None or found.agent_session_id is None:
             return None
-        params = {"sessionId": found.session}
+        params = {"sessionId": found.agent_session_id}
         verb = "delete" if why is ProcessEnding.DELETED else "close"
         is_offered = found.can("sessionCapabilities", verb)
 
@@ -170,7 +170,7 @@ class AgentSlot:
         # The process exited by itself; the next prompt starts a new one.
         await self.stop(None)
 
-    async def _save_changes(self, conversation: AgentConversation) -> None:
+    async def _save_changes(self, conversation: AcpSession) -> None:
         if self._about(conversation) != self._kept:
             with suppress(HoldfastError):
                 await self.keep(ProcessState.READY, is_activity=True)
@@ -185,7 +185,9 @@ class AgentSlot:
         try:
             async with asyncio.timeout(seconds):
                 await withdraw_requests()
-                await found.connection.notify("session/cancel", {"sessionId": found.session})
+                await found.connection.notify(
+                    "session/cancel", {"sessionId": found.agent_session_id}
+                )
                 async for item in found.connection.incoming():
                     if isinstance(item, AnswerMarker) and item.future is prompt:
                         is_answered = True
@@ -250,7 +252,7 @@ class ProcessRegistry:
         self._slots.clear()
 
 
-def describe_agent(agent_session: AgentConversation) -> dict[str, Any]:
+def describe_agent(agent_session: AcpSession) -> dict[str, Any]:
     """Return the agent's description of itself and its state, as stored and displayed."""
     said = agent_session.introduction
     about = {

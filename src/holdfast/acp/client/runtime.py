@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.acp.client.agent_requests import AgentRequestHandler
-from holdfast.acp.client.agent_session import AgentConversation
+from holdfast.acp.client.agent_session import AcpSession
 from holdfast.acp.client.launcher import (
     AgentLauncher,
     describe_exit,
@@ -99,7 +99,7 @@ class RunningPrompt:
         Raises `SessionLost` or `AgentDisconnected`.
         """
         agent_session = self._context.agent_session
-        params = {"sessionId": agent_session.session, "prompt": list(blocks)}
+        params = {"sessionId": agent_session.agent_session_id, "prompt": list(blocks)}
         try:
             self.prompt = await self._connection.begin("session/prompt", params)
         except ConnectionLost:
@@ -167,7 +167,10 @@ class RunningPrompt:
     def _translate(self, item: JsonRpcNotification) -> Batch:
         if item.method != "session/update":
             return ()
-        if read_object(item.params).get("sessionId") != self._context.agent_session.session:
+        if (
+            read_object(item.params).get("sessionId")
+            != self._context.agent_session.agent_session_id
+        ):
             self._context.agent_session.process_update(item.params, size=item.size)
             return ()
         return self._translator.update(item.params, now=self._context.now(), size=item.size)
@@ -354,7 +357,7 @@ class AcpAgentRuntime:
                 slot.abandon(running.prompt, requests.withdraw, cancel)
 
     def _context(
-        self, slot: AgentSlot, agent_session: AgentConversation, turn: TurnInput, emit: Emit
+        self, slot: AgentSlot, agent_session: AcpSession, turn: TurnInput, emit: Emit
     ) -> TurnContext:
         model = turn.models[0]
         facts = turn_facts(
@@ -383,7 +386,7 @@ class AcpAgentRuntime:
 
     async def _end_lost(self, slot: AgentSlot, context: TurnContext) -> TurnEnd:
         """Return the end of a turn whose process is gone."""
-        program = slot.present().program
+        program = slot.present().agent_process
         # Handlers that were cancelled with the connection record the end of their calls.
         ending = asyncio.get_running_loop().create_task(slot.drop_process())
         failure = _failure(await context.drafts.write_until(ending))
@@ -422,7 +425,7 @@ async def _store_media(translator: Translator, turn: TurnInput) -> None:
             await turn.shelf.keep(each.content, mime_type=each.media.mime_type)
 
 
-def _preamble(agent_session: AgentConversation, turn: TurnInput) -> Iterator[Block]:
+def _preamble(agent_session: AcpSession, turn: TurnInput) -> Iterator[Block]:
     """Yield the blocks that precede the first prompt of a new agent session."""
     if agent_session.is_prompted or not agent_session.is_fresh:
         return

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from holdfast.acp.client.agent_session import AgentConversation
+from holdfast.acp.client.agent_session import AcpSession
 from holdfast.acp.client.agent_state import parse_initialize, state_after_setup
 from holdfast.acp.client.lenient_json import read_name, read_object, read_word
 from holdfast.acp.client.stop_reasons import refusal_text
@@ -23,7 +23,7 @@ from holdfast.ports.tools import ClientMcpServer
 
 
 def unsupported_servers(
-    agent_session: AgentConversation, servers: Sequence[ClientMcpServer]
+    agent_session: AcpSession, servers: Sequence[ClientMcpServer]
 ) -> Iterator[str]:
     """Yield a message for each server that the agent does not support."""
     for each in servers:
@@ -46,7 +46,7 @@ def server_notices(
     )
 
 
-def _is_supported(agent_session: AgentConversation, companion: ClientMcpServer) -> bool:
+def _is_supported(agent_session: AcpSession, companion: ClientMcpServer) -> bool:
     # The protocol requires every agent to support stdio servers.
     is_program = companion.transport == "stdio"
     return is_program or agent_session.can("mcpCapabilities", companion.transport)
@@ -116,7 +116,7 @@ class SessionSetup(Struct, frozen=True, kw_only=True):
 
 
 async def initialize(
-    agent_session: AgentConversation, capabilities: Mapping[str, Any], setup: SessionSetup
+    agent_session: AcpSession, capabilities: Mapping[str, Any], setup: SessionSetup
 ) -> None:
     """Send `initialize` and store the reply; raises `AgentNotReady` on a version mismatch."""
     ours = {
@@ -141,7 +141,7 @@ async def initialize(
 
 
 async def open_session(
-    agent_session: AgentConversation, setup: SessionSetup, tried: set[SetupMethod]
+    agent_session: AcpSession, setup: SessionSetup, tried: set[SetupMethod]
 ) -> SetupMethod:
     """Open the session with the first method that works, skipping those in `tried`.
 
@@ -169,7 +169,7 @@ async def open_session(
     raise AgentNotReady(Failure(code=FailureCode.AGENT_PROTOCOL, message=_NO_SESSION_ID))
 
 
-def _setup_methods(agent_session: AgentConversation, setup: SessionSetup) -> list[SetupMethod]:
+def _setup_methods(agent_session: AcpSession, setup: SessionSetup) -> list[SetupMethod]:
     setup_methods: list[SetupMethod] = []
     if setup.known is not None:
         if agent_session.can("sessionCapabilities", "resume"):
@@ -180,7 +180,7 @@ def _setup_methods(agent_session: AgentConversation, setup: SessionSetup) -> lis
 
 
 async def _try_method(
-    agent_session: AgentConversation, setup_method: SetupMethod, setup: SessionSetup
+    agent_session: AcpSession, setup_method: SetupMethod, setup: SessionSetup
 ) -> Any:
     """Try a setup method; if it requires authentication, sign in and try once more."""
     servers = [
@@ -188,10 +188,10 @@ async def _try_method(
     ]
     params: dict[str, Any] = {"cwd": setup.folder, "mcpServers": servers}
     if setup_method != "session/new":
-        params["sessionId"] = agent_session.session = setup.known
+        params["sessionId"] = agent_session.agent_session_id = setup.known
     else:
         # Updates replayed by an earlier method belong to another session.
-        agent_session.session = None
+        agent_session.agent_session_id = None
     agent_session.ignored.clear()
     try:
         return await agent_session.ask(setup_method, params, within=setup.deadlines.session)
@@ -207,7 +207,7 @@ async def _try_method(
         raise AgentNotReady(_sign_in_error(agent_session, setup)) from None
 
 
-async def _sign_in(agent_session: AgentConversation, setup: SessionSetup) -> None:
+async def _sign_in(agent_session: AcpSession, setup: SessionSetup) -> None:
     if setup.auth_method is None:
         raise AgentNotReady(_sign_in_error(agent_session, setup))
     asked = {"methodId": setup.auth_method}
@@ -218,7 +218,7 @@ async def _sign_in(agent_session: AgentConversation, setup: SessionSetup) -> Non
 
 
 def _is_usable_result(
-    agent_session: AgentConversation, setup_method: SetupMethod, setup: SessionSetup, result: object
+    agent_session: AcpSession, setup_method: SetupMethod, setup: SessionSetup, result: object
 ) -> bool:
     """Return whether the reply has opened a usable session, and store its state."""
     if setup_method == "session/new":
@@ -257,7 +257,7 @@ def _refusal_error(error: JsonRpcError) -> Failure:
     return Failure(code=FailureCode.AGENT_ERROR, message=message)
 
 
-def _sign_in_error(agent_session: AgentConversation, setup: SessionSetup) -> Failure:
+def _sign_in_error(agent_session: AcpSession, setup: SessionSetup) -> Failure:
     ways = ", ".join(map(_way, agent_session.auth_methods)) or "no methods"
     own = f"its own program ({setup.command})" if setup.command else "its own program"
     message = (
@@ -289,14 +289,14 @@ _MODE = "mode"
 
 
 async def apply_options(
-    agent_session: AgentConversation, options: ProgramOptions, *, within: float
+    agent_session: AcpSession, options: ProgramOptions, *, within: float
 ) -> tuple[MessageDraft, ...]:
     """Set the options that differ from the wanted values; a refusal becomes a notice."""
     notices = []
     for what, wanted, method, params in _wanted_options(agent_session, options):
         refusal = "it is not offered"
         if method is not None:
-            asked = {"sessionId": agent_session.session, **params}
+            asked = {"sessionId": agent_session.agent_session_id, **params}
             try:
                 result = await agent_session.ask(method, asked, within=within)
             except TimeoutError:
@@ -314,9 +314,7 @@ async def apply_options(
 OptionSetting = tuple[str, str | bool, str | None, dict[str, Any]]
 
 
-def _wanted_options(
-    agent_session: AgentConversation, options: ProgramOptions
-) -> Iterator[OptionSetting]:
+def _wanted_options(agent_session: AcpSession, options: ProgramOptions) -> Iterator[OptionSetting]:
     agent_state = agent_session.agent_state
     if options.mode is not None and (agent_session.is_fresh or agent_state.mode != options.mode):
         # Config options take precedence, because modes are their deprecated form.

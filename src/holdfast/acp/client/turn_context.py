@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.acp.client.agent_command import AgentStart
-from holdfast.acp.client.agent_session import AgentConversation
+from holdfast.acp.client.agent_session import AcpSession
 from holdfast.acp.client.content import FileEdit
 from holdfast.acp.client.permissions import (
     HOLDS_SECRET,
@@ -148,7 +148,7 @@ class AllowedCall(Struct, frozen=True, kw_only=True):
 class TurnContext:
     """One turn, as the concurrent handlers of the agent's requests see it."""
 
-    agent_session: AgentConversation
+    agent_session: AcpSession
     translator: Translator
     approver: Approver
     files: RepositoryFiles
@@ -178,7 +178,7 @@ class TurnContext:
     ) -> PosedQuestion:
         """Decide who answers a question about a call: a rule, an earlier answer, or a user."""
         question = build_question(call, choices, subject, folder=self.folder, new_id=self.new_id())
-        if self.agent_session.program.connection.redactor.shows_mark(question.question):
+        if self.agent_session.agent_process.connection.redactor.shows_mark(question.question):
             return _decision_drafts(question, HOLDS_SECRET)
         standing = _without_answer(await self.approver.standing(question))
         how = decide_approval(question, standing, None)
