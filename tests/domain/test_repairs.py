@@ -24,11 +24,11 @@ from holdfast.domain.tools import Effect
 from holdfast.domain.turns import (
     OpenStep,
     Repair,
-    after_abort,
-    after_crash,
-    after_restart,
     closing_notice,
-    turns,
+    group_by_turn,
+    repair_after_abort,
+    repair_after_crash,
+    repair_after_restart,
 )
 from tests.builders import AT, MODEL_ID, a_call, a_message, an_open_step
 from tests.domain.strategies import calls, open_steps
@@ -82,13 +82,13 @@ def is_doubtful(call: Call) -> bool:
 RECOVERIES = st.sampled_from(Recovery)
 MENDS = st.one_of(
     st.builds(
-        lambda step, before, recovery: (step, before, after_crash(step, before, recovery)),
+        lambda step, before, recovery: (step, before, repair_after_crash(step, before, recovery)),
         open_steps(),
         calls(),
         RECOVERIES,
     ),
     st.builds(
-        lambda step, before: (step, before, after_abort(step, before)), open_steps(), calls()
+        lambda step, before: (step, before, repair_after_abort(step, before)), open_steps(), calls()
     ),
 )
 Cut = tuple[OpenStep | None, list[Call], Repair]
@@ -157,7 +157,7 @@ def test_a_request_with_a_bound_that_a_crash_cut_off_is_charged(
     unsafe = a_call(state=CallState.STARTED, effect=Effect.UNSAFE)
 
     for before in ([], [unsafe]):
-        drafts = after_crash(step, before, recovery).drafts
+        drafts = repair_after_crash(step, before, recovery).drafts
         costs = [each for each in drafts if isinstance(each, CostDraft)]
         assert costs == ([a_sent_request(step)] if bound else [])
 
@@ -166,7 +166,7 @@ def test_a_request_with_a_bound_that_a_crash_cut_off_is_charged(
 def test_a_crash_ends_a_turn_exactly_when_an_unsafe_call_is_in_doubt(
     before: list[Call], recovery: Recovery, step: OpenStep | None
 ) -> None:
-    mend = after_crash(step, before, recovery)
+    mend = repair_after_crash(step, before, recovery)
 
     over = recovery is Recovery.STOP and any(map(is_doubtful, before))
     assert (mend.outcome is not None) == over
@@ -180,7 +180,7 @@ def test_a_crash_ends_a_turn_exactly_when_an_unsafe_call_is_in_doubt(
 def test_a_turn_that_goes_on_leaves_open_what_may_run(
     before: list[Call], recovery: Recovery
 ) -> None:
-    mend = after_crash(None, before, recovery)
+    mend = repair_after_crash(None, before, recovery)
     after = mended(before, mend)
 
     if mend.outcome is None:
@@ -192,18 +192,18 @@ def test_a_turn_that_goes_on_leaves_open_what_may_run(
 def test_a_crash_in_the_middle_of_recovery_is_recovered_without_a_second_result(
     before: list[Call], recovery: Recovery, step: OpenStep | None
 ) -> None:
-    after = mended(before, after_crash(step, before, recovery))
+    after = mended(before, repair_after_crash(step, before, recovery))
 
-    assert after_crash(None, after, recovery) == Repair(drafts=())
+    assert repair_after_crash(None, after, recovery) == Repair(drafts=())
 
 
 @given(calls(), open_steps())
 def test_a_second_interrupt_finds_nothing_left_to_do(
     before: list[Call], step: OpenStep | None
 ) -> None:
-    after = mended(before, after_abort(step, before))
+    after = mended(before, repair_after_abort(step, before))
 
-    assert after_abort(None, after) == Repair(
+    assert repair_after_abort(None, after) == Repair(
         drafts=(), outcome=Outcome(stop_reason=StopReason.ABORTED)
     )
 
@@ -221,7 +221,7 @@ def test_what_a_cut_off_turn_keeps_never_passes_for_an_answer(cut: Cut) -> None:
         if isinstance(draft, MessageDraft)
     ]
 
-    [turn] = turns(rows)
+    [turn] = group_by_turn(rows)
     assert not turn.is_answered
 
 
@@ -247,15 +247,15 @@ def test_an_open_call_is_told_why_its_turn_left_it(
     doubtful = a_call(id="c2", state=CallState.STARTED)
     told = ToolResult(call_id=call.id, name=call.name, status=status, error=error)
 
-    assert results(after_abort(None, [call])) == [told]
-    assert results(after_crash(None, [call, doubtful], Recovery.STOP))[0] == told
+    assert results(repair_after_abort(None, [call])) == [told]
+    assert results(repair_after_crash(None, [call, doubtful], Recovery.STOP))[0] == told
 
 
 def test_a_crash_while_an_unsafe_tool_ran_ends_the_turn() -> None:
     call = a_call(state=CallState.STARTED)
     result = ToolResult(call_id=call.id, name=call.name, status=ResultStatus.UNKNOWN, error=UNKNOWN)
 
-    assert after_crash(None, [call], Recovery.STOP) == Repair(
+    assert repair_after_crash(None, [call], Recovery.STOP) == Repair(
         drafts=(
             ToolEnded(
                 call_id=call.id, name=call.name, status=ResultStatus.UNKNOWN, failure=UNKNOWN
@@ -276,7 +276,7 @@ def test_a_crash_while_an_unsafe_tool_ran_ends_the_turn() -> None:
 def test_nobody_knows_what_became_of_the_calls_of_a_program_that_is_gone() -> None:
     asked, begun = a_call(id="c1"), a_call(id="c2", state=CallState.STARTED)
 
-    mend = after_restart(None, [asked, begun])
+    mend = repair_after_restart(None, [asked, begun])
 
     started = [draft for draft in mend.drafts if isinstance(draft, ToolStarted)]
     # It says that it asks and never that it begins, so it may have begun.
@@ -291,9 +291,9 @@ def test_nobody_knows_what_became_of_the_calls_of_a_program_that_is_gone() -> No
 
 def test_text_that_was_streamed_beside_a_doubtful_call_is_kept() -> None:
     step, call = an_open_step("I am about to"), a_call(state=CallState.STARTED)
-    without = after_crash(None, [call], Recovery.STOP)
+    without = repair_after_crash(None, [call], Recovery.STOP)
 
-    assert after_crash(step, [call], Recovery.STOP) == Repair(
+    assert repair_after_crash(step, [call], Recovery.STOP) == Repair(
         drafts=(StepFailed(step=1, failure=CUT_OFF), kept_text(step), *without.drafts),
         outcome=without.outcome,
     )
@@ -301,13 +301,13 @@ def test_text_that_was_streamed_beside_a_doubtful_call_is_kept() -> None:
 
 def test_an_agent_may_be_told_to_continue_with_the_unknown_result() -> None:
     call = a_call(state=CallState.STARTED)
-    stopped = after_crash(None, [call], Recovery.STOP)
+    stopped = repair_after_crash(None, [call], Recovery.STOP)
 
-    assert after_crash(None, [call], Recovery.CONTINUE) == Repair(drafts=stopped.drafts)
+    assert repair_after_crash(None, [call], Recovery.CONTINUE) == Repair(drafts=stopped.drafts)
 
 
 def test_a_step_cut_off_by_a_crash_is_asked_again() -> None:
-    mend = after_crash(an_open_step("half an ans", step=2), [], Recovery.STOP)
+    mend = repair_after_crash(an_open_step("half an ans", step=2), [], Recovery.STOP)
 
     assert mend == Repair(drafts=(StepFailed(step=2, failure=CUT_OFF),))
 
@@ -340,7 +340,7 @@ def test_a_failure_is_told_with_its_code_and_its_remedy() -> None:
 
 
 def test_a_turn_that_was_stopped_is_told_with_the_reason_of_who_stopped_it() -> None:
-    outcome = after_abort(None, (), "Enough.").outcome
+    outcome = repair_after_abort(None, (), "Enough.").outcome
 
     assert outcome == Outcome(stop_reason=StopReason.ABORTED, reason="Enough.")
     notice = Notice(code=NoticeCode.ABORTED, text="The turn was stopped by its user: Enough.")

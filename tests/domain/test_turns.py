@@ -23,7 +23,7 @@ from holdfast.domain.messages import (
 from holdfast.domain.turns import (
     Endings,
     TurnRows,
-    turns,
+    group_by_turn,
 )
 from tests.builders import a_message
 from tests.domain.strategies import transcripts
@@ -32,7 +32,7 @@ from tests.marks import demands, each_case
 
 @given(transcripts())
 def test_every_row_of_a_turn_is_in_exactly_one_turn(rows: list[Message]) -> None:
-    grouped = turns(rows)
+    grouped = group_by_turn(rows)
 
     told = [row for turn in grouped for row in turn.messages]
     assert told == sorted(
@@ -50,15 +50,15 @@ def test_the_grouping_does_not_depend_on_the_order_of_its_input(
 ) -> None:
     shuffled = data.draw(st.permutations(rows))
 
-    assert turns(iter(shuffled)) == turns(rows)
+    assert group_by_turn(iter(shuffled)) == group_by_turn(rows)
 
 
 @given(transcripts())
 def test_a_turn_of_a_prefix_is_a_prefix_of_the_turn(rows: list[Message]) -> None:
     rows = sorted(rows, key=lambda row: row.sequence)
-    whole = {turn.number: turn.messages for turn in turns(rows)}
+    whole = {turn.number: turn.messages for turn in group_by_turn(rows)}
 
-    for turn in turns(rows[: len(rows) // 2]):
+    for turn in group_by_turn(rows[: len(rows) // 2]):
         assert turn.messages == whole[turn.number][: len(turn.messages)]
 
 
@@ -74,7 +74,7 @@ def test_a_message_queued_in_between_stays_in_its_own_turn() -> None:
         parts=(Compaction(summary="s", dropped_through=1),),
     )
 
-    assert turns([asked, queued, answer, summary]) == [
+    assert group_by_turn([asked, queued, answer, summary]) == [
         TurnRows(number=1, messages=(asked, answer)),
         TurnRows(number=2, messages=(queued,)),
     ]

@@ -31,7 +31,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.time import microseconds
 from holdfast.domain.tools import Effect
-from holdfast.domain.turns import OpenStep, after_crash
+from holdfast.domain.turns import OpenStep, repair_after_crash
 from holdfast.ports.runtime import TurnInput
 from tests.engine.builders import NOW
 
@@ -82,7 +82,7 @@ class Disk:
     def recovered(self, recovery: Recovery = Recovery.STOP) -> TurnInput | None:
         """Mend what a crash has left; return what the turn is played on with, if it goes on."""
         found = list(filter(is_open, self.calls.values()))
-        mend = after_crash(self.open_step, found, recovery)
+        mend = repair_after_crash(self.open_step, found, recovery)
         self.write(mend.drafts)
         if mend.outcome is not None:
             self.outcome = mend.outcome

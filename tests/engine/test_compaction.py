@@ -14,7 +14,7 @@ from holdfast.domain.events import Failure, FailureCode, StepFailed
 from holdfast.domain.messages import Message, NoticeCode
 from holdfast.domain.models import Model, Prices
 from holdfast.domain.sessions import Budget, OnExceed, StopReason
-from holdfast.domain.turns import turns
+from holdfast.domain.turns import group_by_turn
 from holdfast.engine.model_requests import INSTRUCTION, SUMMARY_TOKENS, foldable
 from holdfast.engine.projection import dropped_through
 from holdfast.ports.llm import FailureKind, LlmMessage, LlmRequest
@@ -140,7 +140,7 @@ def test_what_is_kept_begins_at_a_turn_and_holds_the_last_answer(rows: list[Mess
     if not folded:
         return
     through = folded[-1].sequence
-    answered = [turn for turn in turns(rows) if turn.is_answered]
+    answered = [turn for turn in group_by_turn(rows) if turn.is_answered]
 
     kept = [row for row in rows if row.sequence > through and row.turn]
     assert set(answered[-1].messages) <= set(kept)

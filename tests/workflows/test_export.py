@@ -21,7 +21,7 @@ from holdfast.domain.messages import (
     ToolError,
 )
 from holdfast.domain.tools import FsTier, Grant
-from holdfast.domain.turns import turns
+from holdfast.domain.turns import group_by_turn
 from holdfast.parsing.workflow_files import parse_workflow, write_workflow
 from holdfast.workflows.export import export, find_left_out, open_model, transcript
 from holdfast.workflows.model import Workflow
@@ -312,7 +312,7 @@ def test_any_session_is_exported_read_and_written_the_same(
 @demands("S0-346")
 @given(transcripts())
 def test_there_are_as_many_nodes_as_answered_turns(rows: list[Message]) -> None:
-    count = sum(turn.is_answered for turn in turns(rows))
+    count = sum(turn.is_answered for turn in group_by_turn(rows))
 
     nodes = list(export(a_session(), rows, REFS).nodes)
 

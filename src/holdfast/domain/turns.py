@@ -56,7 +56,7 @@ class TurnRows(Struct, frozen=True, kw_only=True):
         return bool(counting) and counting[-1].role is Role.ASSISTANT and bool(counting[-1].text)
 
 
-def turns(messages: Iterable[Message]) -> list[TurnRows]:
+def group_by_turn(messages: Iterable[Message]) -> list[TurnRows]:
     """Group rows by turn number and sequence; rows of turn 0 are left out."""
     # Turn 0 holds rows outside any turn: summaries, settlements, the end of the session.
     ordered = sorted([row for row in messages if row.turn > 0], key=attrgetter("turn", "sequence"))
@@ -134,7 +134,7 @@ class Repair(Struct, frozen=True, kw_only=True):
     outcome: Outcome | None = None
 
 
-def after_crash(step: OpenStep | None, calls: Sequence[Call], recovery: Recovery) -> Repair:
+def repair_after_crash(step: OpenStep | None, calls: Sequence[Call], recovery: Recovery) -> Repair:
     """Decide how to recover each call after a crash in the middle of a turn.
 
     The model is asked again. Calls that did not start, and pure or idempotent ones, are resumed; a
@@ -143,22 +143,33 @@ def after_crash(step: OpenStep | None, calls: Sequence[Call], recovery: Recovery
     """
     doubtful = [call for call in calls if _is_uncertain(call)]
     if not doubtful or recovery is Recovery.CONTINUE:
-        return Repair(drafts=(*_closed_step(step), *_bounded(step), *_answers(doubtful)))
+        return Repair(
+            drafts=(
+                *_step_failure(step),
+                *_cost_if_bounded(step),
+                *_results_of_open_calls(doubtful),
+            )
+        )
     failure = Failure(code=FailureCode.INTERRUPTED, message=_INTERRUPTED)
     return Repair(
-        drafts=(*_closed_step(step), *_kept_text(step), *_bounded(step), *_answers(calls)),
+        drafts=(
+            *_step_failure(step),
+            *_text_so_far(step),
+            *_cost_if_bounded(step),
+            *_results_of_open_calls(calls),
+        ),
         outcome=Outcome(stop_reason=StopReason.INTERRUPTED, failure=failure),
     )
 
 
-def after_deadline(calls: Sequence[Call]) -> Iterator[Draft]:
+def results_after_deadline(calls: Sequence[Call]) -> Iterator[Draft]:
     """Yield the results of the calls that no client has answered in time."""
     for call in calls:
         if call.state is CallState.REQUESTED:
             yield from _result(call, ResultStatus.ERROR, _TIMEOUT)
 
 
-def after_restart(step: OpenStep | None, calls: Sequence[Call]) -> Repair:
+def repair_after_restart(step: OpenStep | None, calls: Sequence[Call]) -> Repair:
     """Decide how to recover a turn of an external agent process after a crash.
 
     The process died with Holdfast, so the outcome of every open call is unknown.
@@ -166,12 +177,14 @@ def after_restart(step: OpenStep | None, calls: Sequence[Call]) -> Repair:
     failure = Failure(code=FailureCode.INTERRUPTED, message=_RESTARTED)
     unknown = (draft for call in filter(is_open, calls) for draft in _uncertain_result(call))
     return Repair(
-        drafts=(*_closed_step(step), *_kept_text(step), *_sent(step), *unknown),
+        drafts=(*_step_failure(step), *_text_so_far(step), *_cost_of_cut_request(step), *unknown),
         outcome=Outcome(stop_reason=StopReason.INTERRUPTED, failure=failure),
     )
 
 
-def after_abort(step: OpenStep | None, calls: Sequence[Call], reason: str | None = None) -> Repair:
+def repair_after_abort(
+    step: OpenStep | None, calls: Sequence[Call], reason: str | None = None
+) -> Repair:
     """Decide how to end a turn that the user aborted: save its text, answer every open call."""
     return cut_short(step, calls, Outcome(stop_reason=StopReason.ABORTED, reason=reason))
 
@@ -179,7 +192,12 @@ def after_abort(step: OpenStep | None, calls: Sequence[Call], reason: str | None
 def cut_short(step: OpenStep | None, calls: Sequence[Call], outcome: Outcome) -> Repair:
     """End a turn in the middle: save the streamed text and answer every open call."""
     return Repair(
-        drafts=(*_closed_step(step), *_kept_text(step), *_sent(step), *_answers(calls)),
+        drafts=(
+            *_step_failure(step),
+            *_text_so_far(step),
+            *_cost_of_cut_request(step),
+            *_results_of_open_calls(calls),
+        ),
         outcome=outcome,
     )
 
@@ -246,14 +264,14 @@ def _is_uncertain(call: Call) -> bool:
     return call.state is CallState.STARTED and call.effect is Effect.UNSAFE
 
 
-def _closed_step(step: OpenStep | None) -> tuple[Draft, ...]:
+def _step_failure(step: OpenStep | None) -> tuple[Draft, ...]:
     if step is None:
         return ()
     failure = Failure(code=FailureCode.INTERRUPTED, message="The model's answer was cut off.")
     return (StepFailed(step=step.started.step, failure=failure),)
 
 
-def _sent(step: OpenStep | None) -> tuple[Draft, ...]:
+def _cost_of_cut_request(step: OpenStep | None) -> tuple[Draft, ...]:
     """Return the ledger entry of a request that was sent and then aborted."""
     if step is None:
         return ()
@@ -267,16 +285,16 @@ def _sent(step: OpenStep | None) -> tuple[Draft, ...]:
     )
 
 
-def _bounded(step: OpenStep | None) -> tuple[Draft, ...]:
+def _cost_if_bounded(step: OpenStep | None) -> tuple[Draft, ...]:
     """Return the ledger entry of a request that a crash cut off, if it has a known bound.
 
     The turn goes on and enters its other requests itself: a request without a bound is left out,
     so that the repeated request has the same number in the session.
     """
-    return _sent(step) if step is not None and step.started.bound else ()
+    return _cost_of_cut_request(step) if step is not None and step.started.bound else ()
 
 
-def _kept_text(step: OpenStep | None) -> tuple[Draft, ...]:
+def _text_so_far(step: OpenStep | None) -> tuple[Draft, ...]:
     if step is None or not step.text:
         return ()
     return (
@@ -289,7 +307,7 @@ def _kept_text(step: OpenStep | None) -> tuple[Draft, ...]:
     )
 
 
-def _answers(calls: Sequence[Call]) -> Iterator[Draft]:
+def _results_of_open_calls(calls: Sequence[Call]) -> Iterator[Draft]:
     """Yield the results of the calls that are open when their turn ends, in call order."""
     for call in filter(is_open, calls):
         if call.state in {CallState.INTENDED, CallState.REQUESTED}:

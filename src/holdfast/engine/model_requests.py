@@ -21,7 +21,7 @@ from holdfast.domain.ids import MessageId
 from holdfast.domain.messages import Message, Output
 from holdfast.domain.models import Model
 from holdfast.domain.sessions import StopReason
-from holdfast.domain.turns import turns
+from holdfast.domain.turns import group_by_turn
 from holdfast.engine.attachments import REFUSED, attach_media, describe_media
 from holdfast.engine.budget import (
     Need,
@@ -117,7 +117,7 @@ def foldable(rows: list[Message], *, before: int) -> list[Message]:
     The retained part begins at a turn boundary. A queued message, or one written before the
     previous turn was answered, is never folded.
     """
-    earlier = [turn for turn in turns(rows) if turn.number < before]
+    earlier = [turn for turn in group_by_turn(rows) if turn.number < before]
     answered = [turn for turn in earlier if turn.is_answered]
     if not answered:
         return []

@@ -30,7 +30,7 @@ from holdfast.domain.messages import (
     ToolResult,
     Withdrawn,
 )
-from holdfast.domain.turns import turns
+from holdfast.domain.turns import group_by_turn
 from holdfast.engine.attachments import HANDLES, REFUSED, describe_media, media_in, media_of
 from holdfast.ports.llm import LlmMedia, LlmMessage, LlmReasoning, LlmToolCall
 
@@ -90,7 +90,7 @@ def project_message(rows: Sequence[Message], *, turn: int) -> Sequence[Message]:
         if 0 < number <= turn:
             return rows
     # By turn, not sequence: a queued message was written before the previous answer.
-    groups = [group for group in turns(rows) if group.number <= turn]
+    groups = [group for group in group_by_turn(rows) if group.number <= turn]
     asides = [row for row in rows if not row.turn and _is_aside(row)]
     said: list[Message] = []
     before = 0
@@ -130,7 +130,7 @@ def _is_aside(row: Message) -> bool:
 
 def _within(rows: Sequence[Message], window: int, turn: int) -> Sequence[Message]:
     kept = 0
-    for group in reversed(turns(rows)):
+    for group in reversed(group_by_turn(rows)):
         if group.number != turn and kept + len(group.messages) > window:
             break
         kept += len(group.messages)

@@ -21,10 +21,10 @@ from holdfast.domain.turns import (
     HeldTurn,
     Repair,
     ResumePolicy,
-    after_crash,
-    after_deadline,
-    after_restart,
     cut_short,
+    repair_after_crash,
+    repair_after_restart,
+    results_after_deadline,
 )
 from holdfast.domain.waits import Wait, WaitReason
 from holdfast.ports.store import Store
@@ -118,7 +118,9 @@ class Leases:
             if held is None:
                 await repair_turn(writer, await self._decide(writer))
                 if is_over:
-                    writer.add(after_deadline(writer.turn_calls()), writer.state.settled + 1)
+                    writer.add(
+                        results_after_deadline(writer.turn_calls()), writer.state.settled + 1
+                    )
             else:
                 await self._leave_to_program(writer, held, is_over=is_over)
         return None if writer.state.holder is None else self._begin_turn(writer)
@@ -247,14 +249,14 @@ class Leases:
         calls = tuple(writer.turn_calls())
         step = await open_step(writer)
         if isinstance(agent.runtime, ExternalRuntime):
-            return after_crash(step, calls, Recovery.CONTINUE)
+            return repair_after_crash(step, calls, Recovery.CONTINUE)
         if isinstance(agent.runtime, AcpRuntime):
             # Before the turn ends, because the question died with the program that asked it.
             expire_questions(writer, by=NoticeCode.AGENT_RESTARTED)
-            return after_restart(step, calls)
+            return repair_after_restart(step, calls)
         if must_end:
             return cut_short(step, calls, INTERRUPTED)
-        return after_crash(step, calls, agent.recovery)
+        return repair_after_crash(step, calls, agent.recovery)
 
 
 def await_framework(writer: CommitBuilder) -> None:

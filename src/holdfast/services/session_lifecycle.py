@@ -45,7 +45,7 @@ from holdfast.domain.sessions import (
 )
 from holdfast.domain.text import require_text
 from holdfast.domain.tools import narrow
-from holdfast.domain.turns import after_abort
+from holdfast.domain.turns import repair_after_abort
 from holdfast.ports.runtime import Coordinator
 from holdfast.ports.store import Tx
 from holdfast.services.agent_processes import ProcessLimit
@@ -304,7 +304,7 @@ async def abort(
     await writer.load_turn()
     calls = tuple(writer.turn_calls())
     await repair_turn(
-        writer, after_abort(await open_step(writer), calls, reason), more_turns=more_turns
+        writer, repair_after_abort(await open_step(writer), calls, reason), more_turns=more_turns
     )
     # A higher epoch: the running process gets LEASE_LOST at its next write.
     writer.update(holder=None, until=0, epoch=writer.state.epoch + 1)

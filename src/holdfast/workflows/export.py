@@ -30,7 +30,7 @@ from holdfast.domain.messages import (
 from holdfast.domain.sessions import Session
 from holdfast.domain.time import format_iso8601, milliseconds
 from holdfast.domain.tools import NARROWEST, Grant, ResultCode, narrowest_tier
-from holdfast.domain.turns import TurnRows, turns
+from holdfast.domain.turns import TurnRows, group_by_turn
 from holdfast.workflows.model import (
     EXPORT_KEY,
     GRANTS,
@@ -164,7 +164,7 @@ def export(
     Without one, `agent_ref` names an agent that the author has to bind.
     """
     rows = list(messages)
-    answered = [turn for turn in turns(rows) if turn.is_answered]
+    answered = [turn for turn in group_by_turn(rows) if turn.is_answered]
     steps = [_node(number, turn, session) for number, turn in enumerate(answered, start=1)]
     nodes = [_end(NodeType.INPUT), *steps, _end(NodeType.OUTPUT)]
     ids = [node["id"] for node in nodes]

@@ -42,7 +42,7 @@ from holdfast.domain.drafts import MessageDraft, notice_draft
 from holdfast.domain.errors import Code, Denied, HoldfastError, Invalid, NotFound
 from holdfast.domain.events import Failure, FailureCode
 from holdfast.domain.messages import NoticeCode
-from holdfast.domain.turns import turns
+from holdfast.domain.turns import group_by_turn
 from holdfast.ports.runtime import TurnInput
 from holdfast.ports.tools import ClientMcpServer, ClientMcpServers, McpServerSource
 from holdfast.process.child import ChildNotStarted
@@ -179,7 +179,7 @@ class AgentLauncher:
         return SessionSetup(
             folder=slot.folder,
             known=known,
-            is_answered=any(each.is_answered for each in turns(turn.history)),
+            is_answered=any(each.is_answered for each in group_by_turn(turn.history)),
             auth_method=program_options(turn).auth_method,
             command=acp_runtime_of(turn).command,
             mcp_servers=mcp_servers,

@@ -29,7 +29,7 @@ from holdfast.domain.messages import (
     ToolCall,
     ToolResult,
 )
-from holdfast.domain.turns import TurnRows, turns
+from holdfast.domain.turns import TurnRows, group_by_turn
 from holdfast.ports.tools import OutputStore
 
 TRANSCRIPT_LONGEST: Final = 100_000
@@ -46,7 +46,7 @@ _ROOM: Final = 200
 
 def transcript(history: Iterable[Message], *, turn: int) -> str | None:
     """Return the transcript of the turns before a turn; `None` if there are none."""
-    earlier = [group for group in turns(history) if group.number < turn]
+    earlier = [group for group in group_by_turn(history) if group.number < turn]
     texts = [_BETWEEN.join(_turn_lines(group)) for group in earlier]
     texts = [each for each in texts if each]
     if not texts:

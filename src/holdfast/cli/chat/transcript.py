@@ -17,7 +17,7 @@ from holdfast.domain.messages import (
     describe_withdrawal,
 )
 from holdfast.domain.text import one_line
-from holdfast.domain.turns import TurnRows, turns
+from holdfast.domain.turns import TurnRows, group_by_turn
 
 if TYPE_CHECKING:
     from holdfast.api import Holdfast
@@ -75,9 +75,9 @@ async def last_turns(holdfast: "Holdfast", session: "Session", most: int | None)
         rows = [*page.items, *rows]
         before = page.items[0].sequence if page.items else 1
         # One more than needed, because the first turn of a page may be incomplete.
-        if most is not None and len(turns(rows)) > most:
+        if most is not None and len(group_by_turn(rows)) > most:
             break
-    found = turns(rows)
+    found = group_by_turn(rows)
     return found if most is None else found[-most:]
 
 

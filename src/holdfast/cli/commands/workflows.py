@@ -37,7 +37,7 @@ from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.messages import Role
 from holdfast.domain.sessions import Session, SessionRequest
 from holdfast.domain.tools import ALWAYS, FsTier, Grant, narrow
-from holdfast.domain.turns import turns
+from holdfast.domain.turns import group_by_turn
 from holdfast.parsing.agent_files import AgentFile, build_agent
 from holdfast.parsing.workflow_files import (
     parse_workflow,
@@ -392,7 +392,7 @@ async def _answer(conversation: ChatConversation) -> str | None:
     page = await holdfast.messages.list(
         holdfast.owner, session.id, after=max(session.message_count - READ_BACK, 0)
     )
-    past = [turn for turn in turns(page.items) if turn.number == session.settled]
+    past = [turn for turn in group_by_turn(page.items) if turn.number == session.settled]
     if not past or not past[0].is_answered:
         return None
     spoken = [row.text for row in past[0].messages if row.role is Role.ASSISTANT]
