@@ -38,7 +38,7 @@ from holdfast.domain.messages import (
     ToolCall,
     ToolResult,
     encode_parts,
-    link,
+    hash_row,
 )
 from holdfast.domain.models import OFFLINE, Model, Prices, model_of
 from holdfast.domain.repos import Repo
@@ -176,7 +176,7 @@ def a_transcript(
 def hash_of(row: Message, previous: bytes = CHAIN_START) -> bytes:
     """Return the hash that the row has after a row of that hash."""
     columns = (row.id, row.sequence, row.turn, row.role.value, row.model_id, row.at)
-    return link(previous, columns, encode_parts(row.parts))
+    return hash_row(previous, columns, encode_parts(row.parts))
 
 
 def an_event(payload: Payload | None = None, **changes: Any) -> Event:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.leases import DURATION_MS, RENEWAL_MS, Holder, holder_of
+from holdfast.domain.leases import DURATION_MS, RENEWAL_MS, Holder, parse_holder
 from tests.builders import a_holder
 from tests.marks import each_case
 
@@ -17,7 +17,7 @@ def test_a_stored_holder_is_read_as_it_was(
 ) -> None:
     holder = Holder(boot=boot, space=space, pid=pid, started=started, nonce=nonce)
 
-    assert holder_of(str(holder)) == holder
+    assert parse_holder(str(holder)) == holder
 
 
 def test_a_holder_is_stored_as_one_readable_line() -> None:
@@ -27,7 +27,7 @@ def test_a_holder_is_stored_as_one_readable_line() -> None:
 @each_case("text", ["", "b/s/1/2", "b/s/1/2/n/more", "b/s/one/2/n"])
 def test_what_no_process_wrote_is_not_a_holder(text: str) -> None:
     with pytest.raises(ValueError, match=r"unpack|literal"):
-        holder_of(text)
+        parse_holder(text)
 
 
 def test_a_holder_may_miss_two_renewals_and_keep_its_lease() -> None:

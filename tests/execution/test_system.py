@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from holdfast.domain.leases import Holder, holder_of
+from holdfast.domain.leases import Holder, parse_holder
 from holdfast.execution import system as execution_system
 from holdfast.execution.system import (
     SharedMachine,
@@ -93,7 +93,7 @@ def test_a_holder_is_this_process_and_no_other_of_its_kind() -> None:
     assert (one.boot, one.space, one.pid) == (boot_id(), process_space(), os.getpid())
     assert one.started == start_of(os.getpid())
     assert one.nonce != other.nonce
-    assert holder_of(str(one)) == one
+    assert parse_holder(str(one)) == one
 
 
 def test_a_living_process_is_not_gone() -> None:

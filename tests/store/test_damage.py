@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.ids import AgentId, CallId, SessionId
-from holdfast.domain.messages import CHAIN_START, link
+from holdfast.domain.messages import CHAIN_START, hash_row
 from holdfast.domain.queries import AgentQuery, SessionOrder, SessionQuery
 from holdfast.domain.sessions import SessionState
 from holdfast.domain.time import microseconds
@@ -221,7 +221,7 @@ async def test_a_message_of_a_role_nobody_has_is_refused_even_with_a_fitting_has
     columns = (row.message.id, 1, 1, "wizard", None, microseconds(row.message.created_at))
     with raw(home) as connection:
         unlocked(connection)
-        fitting = link(CHAIN_START, columns, row.content)
+        fitting = hash_row(CHAIN_START, columns, row.content)
         connection.execute("UPDATE messages SET role = 'wizard', hash = ?", (fitting,))
 
     with pytest.raises(Internal) as caught:

@@ -59,7 +59,7 @@ from holdfast.domain.messages import (
     ToolResult,
     decode_parts,
     encode_parts,
-    link,
+    hash_row,
 )
 from holdfast.domain.secrets import Scrubber, mask_json
 from holdfast.domain.sessions import SessionState
@@ -239,7 +239,7 @@ class CommitBuilder:
         message_id = draft.id or MessageId(self._new_id(self._now))
         columns = (message_id, sequence, turn, draft.role, draft.model_id, at)
         # Hashes the stored bytes and not the value, so that the store can be verified on its own.
-        chain = link(state.chain, columns, content)
+        chain = hash_row(state.chain, columns, content)
         message = Message(
             id=message_id,
             session_id=state.session_id,

@@ -42,7 +42,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     epoch: int
 
 
-def holder_of(text: str) -> Holder:
+def parse_holder(text: str) -> Holder:
     """Parse a stored holder."""
     boot, space, pid, started, nonce = text.split("/")
     return Holder(boot=boot, space=space, pid=int(pid), started=int(started), nonce=nonce)

@@ -421,7 +421,7 @@ decode_parts: Final = msgspec.json.Decoder(tuple[Part, ...]).decode
 Columns = tuple[str, int, int, str, str | None, int]
 
 
-def link(previous: bytes, columns: Columns, content: bytes) -> bytes:
+def hash_row(previous: bytes, columns: Columns, content: bytes) -> bytes:
     """Return the hash that links a row to the previous one.
 
     It covers every stored column except the hash itself and the session. A fork's first own row

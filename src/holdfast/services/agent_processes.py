@@ -15,7 +15,7 @@ from holdfast.domain.agent_processes import ALIVE, ProcessRecord, ProcessState
 from holdfast.domain.agents import AcpRuntime, Agent
 from holdfast.domain.errors import Code, HoldfastError, LimitReached, NotFound
 from holdfast.domain.ids import Owner, SessionId, SessionKey
-from holdfast.domain.leases import holder_of
+from holdfast.domain.leases import parse_holder
 from holdfast.domain.messages import Media
 from holdfast.domain.sessions import OPEN, Session, SessionState
 from holdfast.ports.agent_processes import ProcessPool
@@ -202,7 +202,7 @@ class AgentProcesses(Background):
             return False
         if process_record.holder == str(mine):
             return key in self._process_pool.held()
-        return not self._machine.is_gone(holder_of(process_record.holder))
+        return not self._machine.is_gone(parse_holder(process_record.holder))
 
     async def _watch(self, key: SessionKey) -> None:
         """End the program when its session has ended or continues in another process."""

@@ -12,7 +12,7 @@ from holdfast.domain.commits import CommitBuilder
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.events import TurnContinued
 from holdfast.domain.ids import SessionKey
-from holdfast.domain.leases import DURATION_MS, EVER, Lease, holder_of
+from holdfast.domain.leases import DURATION_MS, EVER, Lease, parse_holder
 from holdfast.domain.messages import NoticeCode
 from holdfast.domain.sessions import SessionState, Status, has_waiting_turn, is_paused
 from holdfast.domain.time import microseconds
@@ -240,7 +240,7 @@ class Leases:
         # This process is alive, so the system call is skipped.
         if name == self._me:
             return False
-        return self._machine.is_gone(holder_of(name))
+        return self._machine.is_gone(parse_holder(name))
 
     async def _decide(self, writer: SessionWriter, *, must_end: bool = False) -> Repair:
         """Decide how the turn that a crash has cut off goes on, or ends."""

@@ -277,7 +277,7 @@ def _read(
             for sequence, id_, turn, role, parts, model, at, hash_ in rows:
                 message_id = format_id(id_)
                 model_id = None if model is None else _spelled(model)
-                # As in `link`, whose call for each row would take a tenth of the time of a read.
+                # As in `hash_row`, whose call for each row would take a tenth of the read time.
                 text = f"{message_id}|{sequence}|{turn}|{role}|{model_id or ''}|{at}|"
                 # Verify before decoding, so that unverified bytes are never parsed.
                 if (
