@@ -74,7 +74,7 @@ async def test_a_message_begins_its_turn_in_the_same_entry(
         assert texts(await played(house, session.id))[-1] == ("assistant", "done")
 
 
-async def test_a_message_that_finds_no_place_waits_for_whoever_has_one(
+async def test_a_message_that_finds_no_slot_waits_for_whoever_has_one(
     home: Path, outside: Environment, clock: SettableClock
 ) -> None:
     gate = Gate()
@@ -91,7 +91,7 @@ async def test_a_message_that_finds_no_place_waits_for_whoever_has_one(
         await played(house, busy.id)
 
 
-async def test_a_refused_message_gives_its_place_back(home: Path, outside: Environment) -> None:
+async def test_a_refused_message_gives_its_slot_back(home: Path, outside: Environment) -> None:
     async with open_house(home, GatedRuntime(), outside=outside, at_a_time=1) as house:
         closed, session = await house.open(), await house.open()
         await house.sessions.close(house.owner, closed.id)
@@ -110,9 +110,9 @@ async def test_who_is_woken_while_its_turn_is_being_written_plays_it_once(
     async with open_house(home, runtime, outside=outside) as house:
         session = await house.open()
         key = await key_of(house, session)
-        with house.coordinator.place() as place:
-            kept = [place.try_reserve(key, 1), place.try_reserve(key, 1)]
-            with house.coordinator.place() as other:
+        with house.coordinator.reserve_slot() as slot:
+            kept = [slot.try_reserve(key, 1), slot.try_reserve(key, 1)]
+            with house.coordinator.reserve_slot() as other:
                 kept += [other.try_reserve(key, 1)]
             house.coordinator.wake(key)
             assert house.coordinator.active() == frozenset()
@@ -123,16 +123,14 @@ async def test_who_is_woken_while_its_turn_is_being_written_plays_it_once(
     assert [turn.turn for turn in runtime.turns] == [1]
 
 
-async def test_a_place_that_was_given_back_is_kept_for_nobody(
-    home: Path, outside: Environment
-) -> None:
+async def test_a_slot_that_was_given_back_is_not_kept(home: Path, outside: Environment) -> None:
     async with open_house(home, GatedRuntime(), outside=outside) as house:
         session = await house.open()
         key = await key_of(house, session)
-        with house.coordinator.place() as place:
+        with house.coordinator.reserve_slot() as slot:
             pass
 
-        assert not place.try_reserve(key, 1)
+        assert not slot.try_reserve(key, 1)
         await house.send(session.id, "hello")
         assert texts(await played(house, session.id))[-1] == ("assistant", "done")
 

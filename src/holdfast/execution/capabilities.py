@@ -78,7 +78,7 @@ class Capabilities:
             if found is None or found[0].owner != self._owner:
                 continue
             has_all = self._has_all(found[0], wait)
-            if has_all and self._coordinator.has_place and await self._continue(key, wait):
+            if has_all and self._coordinator.has_free_slot and await self._continue(key, wait):
                 self._coordinator.wake(key)
 
     def _has_all(self, session: Session, wait: Wait) -> bool:

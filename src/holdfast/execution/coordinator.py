@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 # A turn mostly waits for its provider; this bounds memory and open connections.
 TURNS_AT_A_TIME: Final = 64
 # Poll interval in seconds while a commit in progress may still begin a turn.
-_BREATH: Final = 0.001
+_POLL_SECONDS: Final = 0.001
 
 
 class RunScope(StrEnum):
@@ -59,20 +59,20 @@ class LocalCoordinator(Background):
         self._scope = scope
         self._process_pool = process_pool
         self._at_a_time = at_a_time
-        self._places = asyncio.Semaphore(at_a_time)
-        self._seats: dict[SessionKey, _Seat] = {}
+        self._free_slots = asyncio.Semaphore(at_a_time)
+        self._slots: dict[SessionKey, _TaskSlot] = {}
         # Sessions with a task whose turn waits for an answer.
         self._waiting: set[SessionKey] = set()
         self._running: dict[SessionKey, asyncio.Task[None]] = {}
-        self._held: dict[SessionKey, Lease] = {}
+        self._held_leases: dict[SessionKey, Lease] = {}
         # Sessions whose turn is being started by the message's transaction, and turns started that
         # way that are not running yet.
-        self._coming: set[SessionKey] = set()
-        self._begun: dict[SessionKey, Lease] = {}
-        self._watched: set[SessionKey] = set()
+        self._starting: set[SessionKey] = set()
+        self._begun_leases: dict[SessionKey, Lease] = {}
+        self._requested: set[SessionKey] = set()
         # The last turn of each session requested from this process; `None` means all of them.
-        self._asked: dict[SessionKey, int | None] = {}
-        self._woken: set[SessionKey] = set()
+        self._last_requested: dict[SessionKey, int | None] = {}
+        self._pending: set[SessionKey] = set()
         self._is_ticking = False
 
     async def __aenter__(self) -> Self:
@@ -86,39 +86,37 @@ class LocalCoordinator(Background):
         self._scope = RunScope.NONE
         await super().__aexit__(*error)
         # Release turns that are started during shutdown too, because they will not run here.
-        while self._held or self._coming:
-            if self._held:
-                await _quietly(self._leases.release(self._held.popitem()[1]))
+        while self._held_leases or self._starting:
+            if self._held_leases:
+                await _quietly(self._leases.release(self._held_leases.popitem()[1]))
             else:
-                await asyncio.sleep(_BREATH)
+                await asyncio.sleep(_POLL_SECONDS)
         # Whatever is not done here, because a pause may have been cancelled after its commit.
-        if self._watched:
-            await _quietly(self._leases.leave(self._watched))
+        if self._requested:
+            await _quietly(self._leases.leave(self._requested))
 
-    def place(self) -> "_RunSlot":
+    def reserve_slot(self) -> "_RunSlot":
         """Reserve a run slot for a turn that is about to be written, if one is free."""
-        return _RunSlot(self._try_reserve, self._take_back)
+        return _RunSlot(self._try_reserve, self._run_reserved)
 
-    def _take_back(self, key: SessionKey, turn: int) -> None:
+    def _run_reserved(self, key: SessionKey, turn: int) -> None:
         """Run the turn that a slot was reserved for."""
-        self._coming.discard(key)
+        self._starting.discard(key)
         # The turn may be started but not running: the sender stopped waiting for the commit.
-        if key not in self._begun:
+        if key not in self._begun_leases:
             self.wake(key, turn=turn)
-        self._go_on(key)
+        self._start_pending(key)
 
     def _try_reserve(self, key: SessionKey) -> bool:
-        busy = len(self._running) - len(self._waiting) + len(self._coming)
-        is_full = busy >= self._at_a_time
-        is_busy = key in self._running or key in self._coming
-        if self._scope is RunScope.NONE or is_full or is_busy:
+        is_busy = key in self._running or key in self._starting
+        if self._scope is RunScope.NONE or is_busy or not self.has_free_slot:
             return False
-        self._coming.add(key)
+        self._starting.add(key)
         return True
 
-    def take_up(self, lease: Lease, *, turn: int) -> None:
+    def run_lease(self, lease: Lease, *, turn: int) -> None:
         """Run the turn that was started with the lease and requested here."""
-        self._begun[lease.key] = self._held[lease.key] = lease
+        self._begun_leases[lease.key] = self._held_leases[lease.key] = lease
         self.wake(lease.key, turn=turn)
 
     def hold(self, lease: Lease, task: "asyncio.Task[Any]") -> None:
@@ -129,16 +127,16 @@ class LocalCoordinator(Background):
         if self._scope is RunScope.NONE and not self._is_ticking:
             self._is_ticking = True
             self.start(self._tick_for_ever())
-        self._held[lease.key] = lease
+        self._held_leases[lease.key] = lease
         self._running[lease.key] = task
 
-    def expect(self, key: SessionKey) -> None:
+    def announce_hold(self, key: SessionKey) -> None:
         """Note that a turn of the program is about to be held, so that it is not taken over."""
-        self._coming.add(key)
+        self._starting.add(key)
 
-    def came(self, key: SessionKey) -> None:
+    def clear_announcement(self, key: SessionKey) -> None:
         """Note that the turn is held, or will not be."""
-        self._coming.discard(key)
+        self._starting.discard(key)
 
     @property
     def runs_turns(self) -> bool:
@@ -146,44 +144,46 @@ class LocalCoordinator(Background):
         return self._scope is not RunScope.NONE
 
     @property
-    def has_place(self) -> bool:
-        """Return whether a turn could run now."""
-        busy = len(self._running) - len(self._waiting) + len(self._coming)
+    def has_free_slot(self) -> bool:
+        """Return whether another turn could run now."""
+        busy = len(self._running) - len(self._waiting) + len(self._starting)
         return busy < self._at_a_time
 
     def holds(self, lease: Lease) -> bool:
         """Return whether this process still has a lease."""
-        return self._held.get(lease.key) is lease
+        return self._held_leases.get(lease.key) is lease
 
-    def let_go(self, lease: Lease) -> None:
+    def drop_lease(self, lease: Lease) -> None:
         """Forget a lease whose turn has ended, and run what waits behind it."""
         if self.holds(lease):
             self._forget(lease.key)
         self._running.pop(lease.key, None)
-        self._go_on(lease.key)
+        self._start_pending(lease.key)
 
     def wake(self, key: SessionKey, *, turn: int | None = None) -> None:
         """Run the session's queued turn here, unless another live process holds the lease."""
         if self._scope is RunScope.NONE:
             return
         if self._scope is RunScope.OWN:
-            before = self._asked.get(key, 0)
-            self._asked[key] = None if turn is None or before is None else max(before, turn)
-        self._watched.add(key)
+            before = self._last_requested.get(key, 0)
+            self._last_requested[key] = (
+                None if turn is None or before is None else max(before, turn)
+            )
+        self._requested.add(key)
         # Recorded while it runs, too: a message that arrives during the last write must not be
         # missed.
-        self._woken.add(key)
-        self._go_on(key)
+        self._pending.add(key)
+        self._start_pending(key)
 
-    def _go_on(self, key: SessionKey) -> None:
+    def _start_pending(self, key: SessionKey) -> None:
         """Start the session's task, unless it is running or its turn is being written."""
-        is_wanted = key in self._woken and self._scope is not RunScope.NONE
-        if is_wanted and key not in self._running and key not in self._coming:
+        is_wanted = key in self._pending and self._scope is not RunScope.NONE
+        if is_wanted and key not in self._running and key not in self._starting:
             self._running[key] = self.start(self._run(key))
 
     def interrupt(self, key: SessionKey, *, epoch: int | None = None) -> None:
         """Cancel the session's task here; its turn was ended in the store before."""
-        held = self._held.get(key)
+        held = self._held_leases.get(key)
         # Race: the next turn may have started since; it must not be interrupted.
         if epoch is not None and held is not None and held.epoch > epoch:
             return
@@ -196,51 +196,51 @@ class LocalCoordinator(Background):
     async def dismiss(self, key: SessionKey, why: ProcessEnding = ProcessEnding.CLOSED) -> None:
         """Stop the task and the agent process of a session that has ended."""
         self.interrupt(key)
-        self._asked.pop(key, None)
+        self._last_requested.pop(key, None)
         self._turns.forget(key)
         if self._process_pool is not None:
             await self._process_pool.end(key, why)
 
     @asynccontextmanager
-    async def give_way(self, key: SessionKey) -> AsyncIterator[None]:
-        """Let another turn run in the session's place while this one waits for an answer."""
-        seat = self._seats.get(key)
-        if seat is None:
+    async def release_slot_while_waiting(self, key: SessionKey) -> AsyncIterator[None]:
+        """Let another turn run in the session's slot while this one waits for an answer."""
+        slot = self._slots.get(key)
+        if slot is None:
             yield
             return
-        seat.leave()
+        slot.release()
         self._waiting.add(key)
         try:
             yield
         finally:
             self._waiting.discard(key)
-        await seat.take()
+        await slot.acquire()
 
     def resume(self, key: SessionKey) -> None:
         """Continue a paused turn that was answered, if it was paused or may run here."""
-        if self._scope is RunScope.ALL or key in self._watched:
+        if self._scope is RunScope.ALL or key in self._requested:
             # Turn 0: this requests no turn that was not requested here before.
             self.wake(key, turn=0)
 
     def active(self) -> frozenset[SessionKey]:
         """Return the sessions whose turns run here."""
-        return frozenset(self._held)
+        return frozenset(self._held_leases)
 
     async def _run(self, key: SessionKey) -> None:
         """Run queued turns until none is left or another process holds the lease."""
         me = asyncio.current_task()
-        seat = self._seats[key] = _Seat(self._places)
+        slot = self._slots[key] = _TaskSlot(self._free_slots)
         is_wanted = partial(self._is_wanted, key)
         try:
-            while key in self._woken:
-                self._woken.discard(key)
+            while key in self._pending:
+                self._pending.discard(key)
                 # Slot before lease: while this waits for a slot, another process may run the turn.
-                await seat.take()
-                lease = self._begun.pop(key, None)
+                await slot.acquire()
+                lease = self._begun_leases.pop(key, None)
                 try:
                     lease = lease or await self._leases.acquire(key, is_wanted)
                     if lease is not None:
-                        self._held[key] = lease
+                        self._held_leases[key] = lease
                         written = await self._turns.run_turn(lease)
                         while written is TurnWritten.GOES_ON or (
                             written is TurnWritten.NEXT_TURN_WAITS
@@ -248,36 +248,36 @@ class LocalCoordinator(Background):
                         ):
                             written = await self._turns.run_turn(lease)
                         if written is not TurnWritten.PAUSED:
-                            self._watched.discard(key)
+                            self._requested.discard(key)
                 except HoldfastError as error:
                     if not is_fenced(error):
                         raise
-                    self._watched.discard(key)
+                    self._requested.discard(key)
                 finally:
-                    seat.leave()
+                    slot.release()
                 # Not in the `finally`: a cancelled task retains its lease until the coordinator
                 # releases it. Only this lease: a turn started in the meantime has its own and runs
                 # next.
-                if lease is not None and self._held.get(key) is lease:
-                    del self._held[key]
+                if lease is not None and self._held_leases.get(key) is lease:
+                    del self._held_leases[key]
         except Exception as error:  # noqa: BLE001
             # The turn stays open in the store; the next tick or another process takes it over.
             self._forget(key)
             _log_skipped(key, error)
         finally:
-            seat.close()
+            slot.close()
             if self._running.get(key) is me:
                 del self._running[key]
-            if self._seats.get(key) is seat:
-                del self._seats[key]
+            if self._slots.get(key) is slot:
+                del self._slots[key]
 
     def _forget(self, key: SessionKey) -> None:
-        self._held.pop(key, None)
-        self._begun.pop(key, None)
+        self._held_leases.pop(key, None)
+        self._begun_leases.pop(key, None)
 
     def _is_wanted(self, key: SessionKey, turn: int) -> bool:
         """Return whether this process should run a turn requested here."""
-        last = self._asked.get(key)
+        last = self._last_requested.get(key)
         return self._scope is RunScope.ALL or last is None or turn <= last
 
     async def _tick_for_ever(self) -> None:
@@ -290,15 +290,15 @@ class LocalCoordinator(Background):
         """Renew leases, stop tasks whose lease was lost, take over abandoned turns."""
         # Race: the result misses a lease acquired while the statement runs. Only a lease that was
         # held before and is unchanged counts as lost.
-        if before := dict(self._held):
+        if before := dict(self._held_leases):
             kept = await self._leases.extend()
             for key, lease in before.items():
-                if key not in kept and self._held.get(key) is lease:
+                if key not in kept and self._held_leases.get(key) is lease:
                     self.interrupt(key)
-        if self._scope is RunScope.ALL or self._watched:
-            for state in await self._leases.list_abandoned({*self._held, *self._coming}):
-                is_watched = self._scope is RunScope.ALL or state.key in self._watched
-                if is_watched and self._is_wanted(state.key, state.settled + 1):
+        if self._scope is RunScope.ALL or self._requested:
+            for state in await self._leases.list_abandoned({*self._held_leases, *self._starting}):
+                is_requested = self._scope is RunScope.ALL or state.key in self._requested
+                if is_requested and self._is_wanted(state.key, state.settled + 1):
                     self.wake(state.key, turn=state.settled + 1)
 
 
@@ -311,39 +311,39 @@ def _log_skipped(key: SessionKey, error: Exception) -> None:
         )
 
 
-class _Seat:
-    """The place of a session's task; it may be left and taken any number of times."""
+class _TaskSlot:
+    """The slot of a session's task; it may be released and acquired any number of times."""
 
-    def __init__(self, places: asyncio.Semaphore) -> None:
-        self._places = places
+    def __init__(self, free_slots: asyncio.Semaphore) -> None:
+        self._free_slots = free_slots
         self._is_taken = False
         self._is_closed = False
 
-    async def take(self) -> None:
-        """Wait for a free place, unless it is taken or the task has ended."""
+    async def acquire(self) -> None:
+        """Wait for a free slot, unless it has one or the task has ended."""
         if self._is_taken or self._is_closed:
             return
-        await self._places.acquire()
+        await self._free_slots.acquire()
         # An agent may ask several questions at a time, whose answers arrive together or too late.
         if self._is_due():
             self._is_taken = True
         else:
-            self._places.release()
+            self._free_slots.release()
 
     def _is_due(self) -> bool:
         return not self._is_taken and not self._is_closed
 
     def close(self) -> None:
-        """Free the place for good, because the task has ended."""
+        """Release the slot for good, because the task has ended."""
         self._is_closed = True
         if self._is_taken:
-            self.leave()
+            self.release()
 
-    def leave(self) -> None:
-        """Free the place, if it is taken."""
+    def release(self) -> None:
+        """Release the slot, if the task has one."""
         if self._is_taken:
             self._is_taken = False
-            self._places.release()
+            self._free_slots.release()
 
 
 class _RunSlot:

@@ -165,12 +165,12 @@ class DurableCalls:
             lease = await self._claim(foreign, known)
             return await self._start(foreign, request, lease, before), lease
 
-        self._coordinator.expect(key)
+        self._coordinator.announce_hold(key)
         try:
             found, lease = await self.sessions.write(session_id, begin, settles=False)
             run = self._hold(key, lease)
         finally:
-            self._coordinator.came(key)
+            self._coordinator.clear_announcement(key)
         if isinstance(found, _Permit):
             run.calls[found.call.id] = asyncio.get_running_loop().create_future()
         return found
@@ -308,7 +308,7 @@ class DurableCalls:
 
         await self.sessions.write(session_id, give_back, settles=False)
         self._runs.pop(key, None)
-        self._coordinator.let_go(run.lease)
+        self._coordinator.drop_lease(run.lease)
         run.task.cancel()
 
 

@@ -125,7 +125,7 @@ class HeldTurns:
                 await self._leases.release(lease)
             raise
         finally:
-            self._coordinator.let_go(lease)
+            self._coordinator.drop_lease(lease)
 
     @asynccontextmanager
     async def _ended(
@@ -180,7 +180,7 @@ class HeldTurns:
         self, key: SessionKey, owner: Owner, session_id: SessionId, content: Any, wanted: Hold
     ) -> tuple[Lease, HeldTurn]:
         """Claim the session; a caller that is cancelled meanwhile leaves no turn open."""
-        self._coordinator.expect(key)
+        self._coordinator.announce_hold(key)
         claim = asyncio.ensure_future(self._claim(owner, session_id, content, wanted))
         try:
             return await asyncio.shield(claim)
@@ -190,7 +190,7 @@ class HeldTurns:
                 await self._end(lease, await self._turns.give_up(lease, _ABORTED))
             raise
         finally:
-            self._coordinator.came(key)
+            self._coordinator.clear_announcement(key)
 
     async def _claim(
         self, owner: Owner, session_id: SessionId, content: Any, wanted: Hold

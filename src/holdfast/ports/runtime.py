@@ -43,10 +43,10 @@ class Coordinator(Protocol):
         as requested here.
         """
 
-    def place(self) -> AbstractContextManager[RunSlot]:
+    def reserve_slot(self) -> AbstractContextManager[RunSlot]:
         """Reserve a slot, if one is free here, for a turn that is about to be written."""
 
-    def take_up(self, lease: Lease, *, turn: int) -> None:
+    def run_lease(self, lease: Lease, *, turn: int) -> None:
         """Run the turn that was started with this lease by a request to this process."""
 
     def interrupt(self, key: SessionKey, *, epoch: int | None = None) -> None:
@@ -58,8 +58,8 @@ class Coordinator(Protocol):
     async def dismiss(self, key: SessionKey, why: ProcessEnding = ProcessEnding.CLOSED) -> None:
         """Stop this process's work for an ended session, including its agent process."""
 
-    def give_way(self, key: SessionKey) -> AbstractAsyncContextManager[None]:
-        """Let another turn run in the session's place while this one waits for an answer."""
+    def release_slot_while_waiting(self, key: SessionKey) -> AbstractAsyncContextManager[None]:
+        """Let another turn run in the session's slot while this one waits for an answer."""
 
     def resume(self, key: SessionKey) -> None:
         """Continue a paused turn that was answered, if it was paused or may run here."""

@@ -228,8 +228,8 @@ class Approvals:
         if self._is_flagged(question):
             flagged = ApprovalAnswer(state=ApprovalState.ALLOWED, by="flag")
             return await self._answer_by_key(key, question.id, flagged)
-        way = self._coordinator.give_way(key) if self._coordinator else nullcontext()
-        async with way:
+        coordinator = self._coordinator
+        async with coordinator.release_slot_while_waiting(key) if coordinator else nullcontext():
             return await self._wait(key, question, may_pause=may_pause)
 
     async def _wait(self, key: SessionKey, question: Question, *, may_pause: bool) -> Approval:

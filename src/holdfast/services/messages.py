@@ -137,8 +137,8 @@ class Messages:
             except VersionConflictError:
                 # Another process wrote, or the id is taken: the transaction below finds out.
                 log.debug("a message is admitted by a transaction")
-        with self._coordinator.place() as place:
-            start = partial(self._start_turn, place)
+        with self._coordinator.reserve_slot() as slot:
+            start = partial(self._start_turn, slot)
             admitted = await self._journal.write(
                 owner, session_id, lambda writer: admit(writer, draft, on_busy, start=start)
             )
@@ -166,16 +166,16 @@ class Messages:
 
         Whatever the turn writes first is queued behind the message and shares its commit.
         """
-        with self._coordinator.place() as place:
+        with self._coordinator.reserve_slot() as slot:
             writer = self._journal.builder(live)
-            admitted = add_user_message(writer, draft, partial(self._start_turn, place))
+            admitted = add_user_message(writer, draft, partial(self._start_turn, slot))
             done = self._journal.queue(live, writer)
             made = self._wake_turn(admitted)
         await done
         return made
 
-    def _start_turn(self, place: RunSlot, writer: CommitBuilder) -> Lease | None:
-        is_reserved = place.try_reserve(writer.state.key, writer.state.turn)
+    def _start_turn(self, slot: RunSlot, writer: CommitBuilder) -> Lease | None:
+        is_reserved = slot.try_reserve(writer.state.key, writer.state.turn)
         return self._leases.begin(writer) if is_reserved else None
 
     async def send_resuming(
@@ -217,7 +217,7 @@ class Messages:
             self._coordinator.interrupt(admitted.key)
         turn = admitted.made.value.turn
         if admitted.lease is not None:
-            self._coordinator.take_up(admitted.lease, turn=turn)
+            self._coordinator.run_lease(admitted.lease, turn=turn)
         else:
             # Also for a repeated message, because the first caller may have crashed before this.
             self._coordinator.wake(admitted.key, turn=turn)
