@@ -312,7 +312,7 @@ async def _run_parts(
 
     def build_tools() -> Any:
         tools = make_tools()
-        keeping.start(tools.rest())
+        keeping.start(tools.close_idle_forever())
         return tools
 
     tools = _Deferred(build_tools)

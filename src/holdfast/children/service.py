@@ -44,7 +44,7 @@ from holdfast.ports.runtime import Coordinator, TurnPausedError
 from holdfast.ports.store import Brief, Store, Tx
 from holdfast.ports.system import Clock, Doorbell
 from holdfast.services.agents import Agents, require_input
-from holdfast.services.background_tasks import rest
+from holdfast.services.background_tasks import sleep_despite_memory_error
 from holdfast.services.journal import (
     Journal,
     SessionWriter,
@@ -242,7 +242,7 @@ class Children:
                 await self.sweep()
             except HoldfastError as error:
                 log.warning("waiting parents could not be looked up: %s", error.message)
-            await rest(_LOOK_SECONDS)
+            await sleep_despite_memory_error(_LOOK_SECONDS)
 
     async def _continue_quietly(self, key: SessionKey) -> None:
         try:

@@ -12,7 +12,7 @@ from holdfast.domain.waits import Wait, WaitReason
 from holdfast.execution.coordinator import LocalCoordinator
 from holdfast.ports.store import Store, Tx
 from holdfast.ports.system import Clock
-from holdfast.services.background_tasks import rest
+from holdfast.services.background_tasks import sleep_despite_memory_error
 from holdfast.services.journal import (
     Journal,
     SessionWriter,
@@ -68,7 +68,7 @@ class Capabilities:
                 await self.continue_turns()
             except HoldfastError as error:
                 log.warning("waiting turns could not be looked up: %s", error.message)
-            await rest(_LOOK_SECONDS)
+            await sleep_despite_memory_error(_LOOK_SECONDS)
 
     async def continue_turns(self) -> None:
         """Continue the paused turns that wait for nothing but what this process has."""

@@ -17,7 +17,7 @@ from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import RENEWAL_MS, Lease
 from holdfast.ports.agent_processes import ProcessPool
-from holdfast.services.background_tasks import Background, rest
+from holdfast.services.background_tasks import Background, sleep_despite_memory_error
 from holdfast.services.leases import Leases
 from holdfast.services.turns import Turns, TurnWritten, is_fenced
 
@@ -282,7 +282,7 @@ class LocalCoordinator(Background):
 
     async def _tick_for_ever(self) -> None:
         while True:
-            await rest(RENEWAL_MS / 1000)
+            await sleep_despite_memory_error(RENEWAL_MS / 1000)
             with suppress(MemoryError):
                 await _quietly(self._tick())
 

@@ -22,7 +22,7 @@ from holdfast.ports.agent_processes import ProcessPool
 from holdfast.ports.store import Brief, Store, Tx
 from holdfast.ports.system import Doorbell, Machine
 from holdfast.ports.tools import Toolbox
-from holdfast.services.background_tasks import Background, rest
+from holdfast.services.background_tasks import Background, sleep_despite_memory_error
 from holdfast.services.journal import Journal, SessionWriter, session_not_found
 from holdfast.services.repos import Repos, find_repo
 from holdfast.services.turn_inputs import FolderProvider, Visitors, workspace_name
@@ -164,7 +164,7 @@ class AgentProcesses(Background):
     async def tend(self) -> None:
         """Recover abandoned processes periodically; never returns."""
         while True:
-            await rest(TEND_SECONDS)
+            await sleep_despite_memory_error(TEND_SECONDS)
             await self.recover()
 
     async def recover(self) -> tuple[SessionKey, ...]:
@@ -214,7 +214,7 @@ class AgentProcesses(Background):
                     await self._process_pool.end(key)
                 return
             await bell.rung()
-            await rest(LOOK_SECONDS)
+            await sleep_despite_memory_error(LOOK_SECONDS)
 
     async def _has_ended(self, key: SessionKey) -> bool:
         try:

@@ -48,7 +48,7 @@ class Background:
         return task
 
 
-async def rest(seconds: float) -> None:
+async def sleep_despite_memory_error(seconds: float) -> None:
     """Sleep before the next round, even when memory is exhausted."""
     try:
         await asyncio.sleep(seconds)

@@ -13,7 +13,7 @@ from holdfast.domain.ids import SessionId, SessionKey
 from holdfast.ports.runtime import Coordinator
 from holdfast.ports.store import Store
 from holdfast.ports.system import Clock
-from holdfast.services.background_tasks import rest
+from holdfast.services.background_tasks import sleep_despite_memory_error
 from holdfast.services.event_stream import Events
 from holdfast.services.leases import Leases
 from holdfast.services.sessions import Sessions
@@ -114,7 +114,7 @@ class Maintenance:
             with suppress(MemoryError):
                 await self._put_off(self._round(idle, retention, rounds))
             rounds += 1
-            await rest(every)
+            await sleep_despite_memory_error(every)
 
     async def _put_off(self, work: Awaitable[None]) -> None:
         """Await work that can be postponed; logs errors."""

@@ -398,7 +398,7 @@ class Compactions:
 
         async def read(tx: Tx) -> SessionState:
             state = await find_session_state(tx, owner, session_id)
-            _require_rest(state)
+            _require_idle(state)
             return state
 
         state = await self._store.read(read)
@@ -425,7 +425,7 @@ class Compactions:
             # wait.
             await writer.load_turn()
             if writer.state.messages != state.messages:
-                _require_rest(writer.state)
+                _require_idle(writer.state)
             writer.add(drafts, 0)
 
         if drafts:
@@ -433,7 +433,7 @@ class Compactions:
         return any(isinstance(draft, Summary) for draft in drafts)
 
 
-def _require_rest(state: SessionState) -> None:
+def _require_idle(state: SessionState) -> None:
     if has_waiting_turn(state):
         raise Conflict(
             Code.TURN_RUNNING, "A turn is running or waiting; compact when it has ended."

@@ -145,10 +145,10 @@ class LocalToolbox:
         if self._remote is not None:
             await self._remote.leave(session)
 
-    async def rest(self, *, after: float = IDLE_SECONDS) -> None:
-        """Release the resources of idle sessions periodically; never returns."""
+    async def close_idle_forever(self, *, after: float = IDLE_SECONDS) -> None:
+        """Close the MCP servers of idle sessions periodically; never returns."""
         while True:
-            await background_tasks.rest(after / 10)
+            await background_tasks.sleep_despite_memory_error(after / 10)
             with suppress(MemoryError):
                 await self._leave_unused(asyncio.get_running_loop().time() - after)
 

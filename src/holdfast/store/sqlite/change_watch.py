@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.ids import SessionKey
 from holdfast.ports.system import Follower, Notification
-from holdfast.services.background_tasks import Background, rest
+from holdfast.services.background_tasks import Background, sleep_despite_memory_error
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class StoreDoorbell(Background):
                 await self._poll()
                 if not self._listeners and not self._followers:
                     self._listening.clear()
-            await rest(INTERVAL)
+            await sleep_despite_memory_error(INTERVAL)
 
     async def _poll(self) -> None:
         """Wake all listeners if another process has written since the last poll."""
