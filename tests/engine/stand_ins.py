@@ -370,7 +370,7 @@ class Stage:
 
     def turn(self, *history: Message, model: Model = MODEL, **changes: Any) -> TurnInput:
         """Return a turn that is played at this stage's place."""
-        own: dict[str, Any] = {"place": self.place(), "approver": self.approver}
+        own: dict[str, Any] = {"workspace": self.place(), "approver": self.approver}
         return a_turn(*history, model=model, **own | changes)
 
     async def write(self, batch: Batch) -> None:

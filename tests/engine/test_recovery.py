@@ -138,7 +138,7 @@ async def told(story: Story, *cuts: tuple[int, bool]) -> Ended:
         disk = disk or Disk(first)
         turn = first if not batches else disk.recovered()
         if turn is not None:
-            turn = replace(turn, place=first.place, approver=first.approver)
+            turn = replace(turn, workspace=first.workspace, approver=first.approver)
             await _until(stage, turn, disk, cut)
         acts += [each for each in stage.toolbox.done if each.startswith("run")]
         for act, key in zip(
@@ -419,7 +419,7 @@ async def test_an_agent_that_continues_goes_on_with_the_unknown_result() -> None
     stage = Stage(ScriptedLlm(*PUSHING.scripts), StandInToolbox(UNSAFE))
     stage.paper.batches = killed
     batches = await stage.play(
-        replace(turn, place=stage.place(), approver=stage.approver, ordinal=3)
+        replace(turn, workspace=stage.place(), approver=stage.approver, ordinal=3)
     )
     assert batches[-1][-1] == Outcome(stop_reason=StopReason.STOP)
     assert "outcome unknown" in repr(stage.llm.requests[0].messages)

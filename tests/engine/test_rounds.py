@@ -223,7 +223,7 @@ async def test_no_thought_outlives_its_turn() -> None:
 async def test_a_turn_without_a_place_offers_no_tools_and_knows_none() -> None:
     stage = Stage(ScriptedLlm(looks("c1"), says("Seen.")))
 
-    batches = await stage.play(stage.turn(place=None))
+    batches = await stage.play(stage.turn(workspace=None))
 
     assert [request.tools for request in stage.llm.requests] == [(), ()]
     assert "There is no tool 'look'." in repr(batches[1])

@@ -187,7 +187,7 @@ async def outcome_of(hurdles: Hurdles) -> tuple[list[str], ToolResult]:
         tools=tools,
         shelf=stage.shelf,
     )
-    batches = await stage.play(stage.turn(place=place))
+    batches = await stage.play(stage.turn(workspace=place))
     drafts = [draft for batch in batches for draft in batch]
     news = [type(each).__name__ for each in drafts if isinstance(each, ToolStarted | ToolEnded)]
     [found] = [

@@ -188,7 +188,7 @@ class EngineRuntime:
 
         These are tools of MCP servers, and notices for those that are missing.
         """
-        state.offers, place = (), state.turn.place
+        state.offers, place = (), state.turn.workspace
         if place is None:
             return []
         offers = await self._toolbox.offers(place)
@@ -222,7 +222,7 @@ class EngineRuntime:
 
     def _call(self, state: TurnState, asked: AskedCall) -> Call:
         """Return a call of the model as it will be recorded."""
-        place = state.turn.place
+        place = state.turn.workspace
         arguments = _arguments(asked.arguments)
         # A provider may repeat an id or use one that cannot be stored; ids are unique in a session.
         # An id that contains a secret would be redacted in the row and no longer match.

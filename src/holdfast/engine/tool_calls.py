@@ -64,7 +64,7 @@ async def dispatch(
     toolbox: Toolbox, state: TurnState, call: Call, new_id: Callable[[], str]
 ) -> CallOutcome:
     """Run the call if it is allowed, and return its result, which is not on disk yet."""
-    place = state.turn.place
+    place = state.turn.workspace
     if place is None:
         return refuse_call(ResultCode.UNKNOWN_TOOL, f"There is no tool {call.name!r}.")
     progress = ProgressEvents(state, call.id)

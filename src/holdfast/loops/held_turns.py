@@ -96,9 +96,9 @@ class HeldTurns:
                 raise LimitReached(Code.TURN_ENTRY_LIMIT, text)
             # A block cannot be left and entered again, so it cannot wait for a client, and it waits
             # for its children where it is.
-            if turn_input.place is not None:
-                place = replace(turn_input.place, client_tools={}, may_pause=False)
-                turn_input = replace(turn_input, place=place)
+            if turn_input.workspace is not None:
+                workspace = replace(turn_input.workspace, client_tools={}, may_pause=False)
+                turn_input = replace(turn_input, workspace=workspace)
             async with self._ended(lease, turn_input, held, wanted) as turn:
                 yield turn
         except asyncio.CancelledError:

@@ -20,7 +20,7 @@ EntryKind = Literal["call", "step"]
 
 
 class Position(Struct, frozen=True):
-    """A place in a turn: the names of nested branches, and a number in the innermost one."""
+    """A position in a turn: the names of nested branches, and a number in the innermost one."""
 
     path: tuple[str, ...]
     number: int
@@ -62,8 +62,8 @@ class RecordedEntries:
                         answers[part.call_id] = part
                     case Step():
                         *path, number = part.position.split("/")
-                        place = Position(tuple(path), int(number))
-                        self._entries[call_id_of(turn, place)] = Entry(
+                        position = Position(tuple(path), int(number))
+                        self._entries[call_id_of(turn, position)] = Entry(
                             kind="step", name=part.name, digest=part.digest, result=part
                         )
                     case _:
@@ -78,7 +78,7 @@ class RecordedEntries:
             )
 
     def find(
-        self, key: str, place: Position, kind: EntryKind, name: str, digest: str
+        self, key: str, position: Position, kind: EntryKind, name: str, digest: str
     ) -> Entry | None:
         """Return what is recorded at a position, or refuse a loop that asks for something else."""
         found = self._entries.get(key)
@@ -88,11 +88,11 @@ class RecordedEntries:
         if (found.kind, found.name, found.digest) != (kind, name, digest):
             raise Conflict(
                 Code.REPLAY_MISMATCH,
-                f"At {place} of the turn the {found.kind} {found.name} is recorded, and the loop "
-                f"now asks for the {kind} {name}{_difference(found, name)}. What decides the next "
+                f"At {position} of the turn the {found.kind} {found.name} is recorded, and the "
+                f"loop now asks for the {kind} {name}{_difference(found, name)}. What decides the next "
                 "call must come from arguments, turn.messages, calls and steps.",
                 {
-                    "position": str(place),
+                    "position": str(position),
                     "recorded": {"name": found.name, "digest": found.digest},
                     "asked": {"name": name, "digest": digest},
                 },
@@ -124,11 +124,13 @@ def digest_of(arguments: Any) -> str:
     return hashlib.sha256(_CANONICAL.encode(arguments)).hexdigest()
 
 
-def call_id_of(turn: int, place: Position, run: int = 0) -> CallId:
+def call_id_of(turn: int, position: Position, run: int = 0) -> CallId:
     """Return the id of the call at a position; every run that is replayed computes the same one.
 
     `run` tells runs apart that begin anew.
     """
-    branch = hashlib.sha256("/".join(place.path).encode()).hexdigest()[:12] if place.path else ""
+    branch = (
+        hashlib.sha256("/".join(position.path).encode()).hexdigest()[:12] if position.path else ""
+    )
     start = f"turn{turn}r{run}" if run else f"turn{turn}"
-    return CallId("_".join(filter(None, (start, branch, str(place.number)))))
+    return CallId("_".join(filter(None, (start, branch, str(position.number)))))

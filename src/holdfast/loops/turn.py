@@ -140,12 +140,12 @@ class Branch:
             raise Invalid(Code.INVALID_INPUT, f"{name!r} is no name of a call.", {"field": "name"})
         asked = dict(arguments or {})
         require_plain(asked)
-        place = self._next()
+        position = self._next()
         toolbox = self._turn.parts.toolbox
         if run is not None:
             tool = UntypedTool(run, name=name, effect=effect, approval=approval, timeout=timeout)
             toolbox = self._turn.parts.alone(tool)
-        return self._turn.make_call(place, name, asked, toolbox, returns)
+        return self._turn.make_call(position, name, asked, toolbox, returns)
 
     def spawn(
         self,
@@ -348,16 +348,16 @@ class LoopTurn(Branch):
 
     async def make_call(
         self,
-        place: Position,
+        position: Position,
         name: str,
         arguments: dict[str, Any],
         toolbox: Toolbox,
         returns: Any,
     ) -> Any:
         """Return the value of the call at a position; runs it if no outcome is recorded."""
-        call_id = call_id_of(self.number, place, self._run)
+        call_id = call_id_of(self.number, position, self._run)
         digest = digest_of(self.parts.clean(arguments))
-        found = self._recorded.find(call_id, place, "call", name, digest)
+        found = self._recorded.find(call_id, position, "call", name, digest)
         if found is not None and isinstance(found.result, ToolResult):
             self._show_rows_through(call_id)
             return _value(found.result.status, found.result.result, found.result.error, returns)
@@ -395,20 +395,20 @@ class LoopTurn(Branch):
         return bool(self._open) or self._recorded.has_open_calls
 
     async def make_step(
-        self, place: Position, name: str, fn: Callable[..., Any], args: Sequence[Any]
+        self, position: Position, name: str, fn: Callable[..., Any], args: Sequence[Any]
     ) -> Any:
         """Return the result of the step at a position; runs it if none is recorded."""
         digest = digest_of(self.parts.clean([each for each in args if _is_plain(each)]))
-        key = call_id_of(self.number, place, self._run)
-        found = self._recorded.find(key, place, "step", name, digest)
+        key = call_id_of(self.number, position, self._run)
+        found = self._recorded.find(key, position, "step", name, digest)
         if found is not None and isinstance(found.result, Step):
-            self._show_rows_through(str(place))
+            self._show_rows_through(str(position))
             return _value(found.result.status, found.result.result, found.result.error, None)
         context = StepContext(self)
         begun = time.monotonic()
         done = await _run_step(fn, args, context, name)
         part = Step(
-            position=str(place),
+            position=str(position),
             name=name,
             digest=digest,
             status=done.status,
@@ -434,10 +434,10 @@ class LoopTurn(Branch):
     def _intend(
         self, toolbox: Toolbox, call_id: CallId, name: str, arguments: dict[str, Any]
     ) -> Call:
-        place = self._input.place
+        workspace = self._input.workspace
         effect = Effect.UNSAFE
-        if place is not None:
-            effect = toolbox.effect(name, arguments, place)
+        if workspace is not None:
+            effect = toolbox.effect(name, arguments, workspace)
         session = self.session
         call = Call(
             id=call_id,
@@ -495,9 +495,9 @@ class LoopTurn(Branch):
     def _show_rows_through(self, key: str) -> None:
         """Show the rows of a recorded entry, and all before it, in `messages`."""
         rows = [row for row in self._input.rows_now() if row.id in self._hidden]
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             if row.id == key or any(_belongs(part, key) for part in row.parts):
-                self._hidden -= {each.id for each in rows[: place + 1]}
+                self._hidden -= {each.id for each in rows[: index + 1]}
 
 
 def _belongs(part: Part, key: str) -> bool:

@@ -158,7 +158,7 @@ class TurnInput(Struct, frozen=True, kw_only=True):
     # Storage of the contents that rows reference; without it, they stay references.
     shelf: OutputStore | None = None
     # Without a workspace there are no tools.
-    place: ToolWorkspace | None = None
+    workspace: ToolWorkspace | None = None
     tools: tuple[ToolSpec, ...] = ()
     approver: Approver
     # The slot of the agent's process; None if the agent is a language model.

@@ -103,9 +103,12 @@ class Workspaces:
             shelf=self.shelf(key),
         )
 
-    def is_current(self, place: ToolWorkspace | None) -> bool:
+    def is_current(self, workspace: ToolWorkspace | None) -> bool:
         """Return whether a workspace still has the MCP servers of the session's client."""
-        return place is not None and self._visitors.get(place.session, ()) is place.session_servers
+        return (
+            workspace is not None
+            and self._visitors.get(workspace.session, ()) is workspace.session_servers
+        )
 
     def shelf(self, key: SessionKey) -> SessionOutputStore:
         """Return the content store of a session, with or without tools."""
@@ -179,11 +182,11 @@ class TurnInputs:
             live.models = session, read_at, found[0]
         models, budget = found
         prepared = self._prepared.get(key)
-        place = prepared.place if prepared is not None else None
+        workspace = prepared.workspace if prepared is not None else None
         if (
             prepared is None
             or prepared.session is not session
-            or not self._workspaces.is_current(place)
+            or not self._workspaces.is_current(workspace)
         ):
             prepared = self._prepare(session, key)
         self._prepared.move_to_end(key)
@@ -209,7 +212,7 @@ class TurnInputs:
 
     def _prepare(self, session: Session, key: SessionKey) -> TurnInput:
         """Return the inputs that do not change between turns, and keep them."""
-        place = self._workspaces.of(session, key)
+        workspace = self._workspaces.of(session, key)
         agent = session.agent
         prepared = TurnInput(
             agent=agent,
@@ -221,8 +224,8 @@ class TurnInputs:
             turn=0,
             step=0,
             ordinal=0,
-            shelf=place.shelf,
-            place=place,
+            shelf=workspace.shelf,
+            workspace=workspace,
             tools=session.tools,
             # A program of its own cannot be continued by another process.
             approver=self._approvals.of(key, may_pause=not isinstance(agent.runtime, AcpRuntime)),

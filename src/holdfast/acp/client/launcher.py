@@ -213,7 +213,11 @@ class AgentLauncher:
 
     async def _mcp_servers(self, turn: TurnInput) -> ClientMcpServers:
         """Return the MCP servers to pass on; read at each start, because consent may change."""
-        return await self._mcp_server_source.of(turn.place) if turn.place else ClientMcpServers()
+        return (
+            await self._mcp_server_source.of(turn.workspace)
+            if turn.workspace
+            else ClientMcpServers()
+        )
 
     async def _build_start(
         self, slot: AgentSlot, turn: TurnInput, servers: ClientMcpServers

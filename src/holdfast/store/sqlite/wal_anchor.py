@@ -204,8 +204,8 @@ class Anchor:
         frame, self._frame = self._frame, 0
         if not frame or self._log is None:
             return
-        place = HEADER.size + (frame - 1) * (FRAME.size + self._page)
-        header = os.pread(self._log, FRAME.size, place)
+        offset = HEADER.size + (frame - 1) * (FRAME.size + self._page)
+        header = os.pread(self._log, FRAME.size, offset)
         if self._is_next(frame, header):
             return
         if len(header) < FRAME.size:
@@ -213,7 +213,7 @@ class Anchor:
                 return
             raise self._displaced_error(self._log_path)
         if FRAME.unpack(header)[2:4] != self._salts:
-            header = self._committed_frame(place)
+            header = self._committed_frame(offset)
         _, pages, first, second, one, two = FRAME.unpack(header)
         # Only the last frame of a transaction has a number of pages.
         if not pages:
@@ -263,7 +263,7 @@ class Anchor:
             # Another process has reset the log before it was copied.
             self._update(lambda before: _in_state(before, _CHECKPOINTED, _OPEN))
 
-    def _committed_frame(self, place: int) -> bytes:
+    def _committed_frame(self, offset: int) -> bytes:
         """Return a frame of a new generation, or an empty one if it is not of the current one.
 
         After the commit another process may have reset the log and be writing the same frame.
@@ -279,7 +279,7 @@ class Anchor:
             return empty
         try:
             salts = salts_of(os.pread(self._log, HEADER.size, 0))
-            header = os.pread(self._log, FRAME.size, place)
+            header = os.pread(self._log, FRAME.size, offset)
         finally:
             self._raw.execute("ROLLBACK")
         is_current = len(header) == FRAME.size and FRAME.unpack(header)[2:4] == salts
