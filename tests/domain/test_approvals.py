@@ -18,7 +18,7 @@ from holdfast.domain.approvals import (
     ApprovalState,
     Question,
     apply_answer,
-    digest_of,
+    digest_call,
     flag_of,
     stricter_mode,
 )
@@ -130,7 +130,7 @@ def test_every_mode_has_its_tightness() -> None:
 
 
 def test_a_digest_never_changes_its_recipe() -> None:
-    made = digest_of("write_file", {"path": "a", "content": "b"}, "/desk", ["/desk/a"])
+    made = digest_call("write_file", {"path": "a", "content": "b"}, "/desk", ["/desk/a"])
 
     # SHA-256 of ["write_file",{"content":"b","path":"a"},"/desk",["/desk/a"]].
     assert made == "a56f8bb71efd8f341d4853dfc059e54bb342af69defe971a978a4c4c35e82c53"
@@ -146,7 +146,7 @@ def test_a_digest_does_not_depend_on_the_order_of_the_arguments(
     tool, arguments, working_dir, targets = asked
     turned = dict(reversed(arguments.items()))
 
-    assert digest_of(*asked) == digest_of(tool, turned, working_dir, targets)
+    assert digest_call(*asked) == digest_call(tool, turned, working_dir, targets)
 
 
 @given(ASKED, ASKED)
@@ -163,15 +163,15 @@ def test_an_answer_is_for_nothing_that_differs_in_anything(
 
     for asked in mixed:
         is_same = json.dumps(asked, sort_keys=True) == json.dumps(one, sort_keys=True)
-        assert (digest_of(*asked) == digest_of(*one)) is is_same
+        assert (digest_call(*asked) == digest_call(*one)) is is_same
 
 
 def test_what_moves_between_the_fields_is_something_else() -> None:
-    one = digest_of("tool", {}, "/a", ["/b"])
+    one = digest_call("tool", {}, "/a", ["/b"])
 
     assert one not in {
-        digest_of("tool", {}, "/a/b", []),
-        digest_of("tool", {}, "/b", ["/a"]),
-        digest_of("tool", {"/a": "/b"}, "", []),
-        digest_of("tool", {}, "/a", ["/b", ""]),
+        digest_call("tool", {}, "/a/b", []),
+        digest_call("tool", {}, "/b", ["/a"]),
+        digest_call("tool", {"/a": "/b"}, "", []),
+        digest_call("tool", {}, "/a", ["/b", ""]),
     }

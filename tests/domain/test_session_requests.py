@@ -16,7 +16,7 @@ from holdfast.domain.sessions import (
     Budget,
     ForkRequest,
     SessionRequest,
-    digest_of,
+    digest_request,
 )
 from holdfast.domain.tools import FsTier, Grant
 from tests.builders import a_context
@@ -117,10 +117,10 @@ def test_metadata_has_16_kibibytes() -> None:
 def test_another_wish_is_another_request(wish: str) -> None:
     asked = SessionRequest(**{wish: WISHES[wish]})
 
-    same = digest_of(LOCAL_OWNER, "helper", asked)
-    assert same != digest_of(LOCAL_OWNER, "helper", SessionRequest())
-    assert same != digest_of(Owner("stranger"), "helper", asked)
-    assert same != digest_of(LOCAL_OWNER, "other", asked)
+    same = digest_request(LOCAL_OWNER, "helper", asked)
+    assert same != digest_request(LOCAL_OWNER, "helper", SessionRequest())
+    assert same != digest_request(Owner("stranger"), "helper", asked)
+    assert same != digest_request(LOCAL_OWNER, "other", asked)
 
 
 @given(CONTEXTS, st.dictionaries(st.text(max_size=3), JSON, max_size=3), st.data())
@@ -132,7 +132,7 @@ def test_the_same_request_is_recognised_whatever_the_order_of_its_keys(
     one = SessionRequest(context=context, metadata=metadata)
     other = SessionRequest(context=context, metadata=shuffled)
 
-    assert digest_of(LOCAL_OWNER, "a", one) == digest_of(LOCAL_OWNER, "a", other)
+    assert digest_request(LOCAL_OWNER, "a", one) == digest_request(LOCAL_OWNER, "a", other)
 
 
 @each_case(
@@ -145,7 +145,7 @@ def test_the_same_request_is_recognised_whatever_the_order_of_its_keys(
 )
 def test_a_request_that_has_no_bytes_is_refused(asked: SessionRequest) -> None:
     with pytest.raises(Invalid) as refused:
-        digest_of(LOCAL_OWNER, "helper", asked)
+        digest_request(LOCAL_OWNER, "helper", asked)
 
     assert refused.value.body() == {
         "error": Code.INVALID_TEXT,
@@ -167,6 +167,6 @@ def test_a_fork_may_wish_for_nothing_or_for_all() -> None:
 
 def test_a_request_that_is_no_json_cannot_be_recognised() -> None:
     with pytest.raises(Invalid) as caught:
-        digest_of(LOCAL_OWNER, {"a": object()})
+        digest_request(LOCAL_OWNER, {"a": object()})
 
     assert caught.value.code is Code.INVALID_INPUT

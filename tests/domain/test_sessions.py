@@ -24,7 +24,7 @@ from holdfast.domain.sessions import (
     Verb,
     admit_turn,
     cap_of,
-    digest_of,
+    digest_request,
     has_waiting_turn,
     stricter_budget,
     title_of,
@@ -336,9 +336,9 @@ def test_a_session_cannot_weaken_what_happens_at_the_configured_budget(
 def test_a_request_is_recognised_by_a_digest_of_before_an_upgrade() -> None:
     request = SessionRequest(title="Sums", tags=("a",), turn_cap=7)
 
-    digest = digest_of(LOCAL_OWNER, "clerk", request.identity())
+    digest = digest_request(LOCAL_OWNER, "clerk", request.identity())
 
     # As computed by the version that knew no overrides.
     assert digest.hex() == "db40e20b1b29231258564b4f3e1f48a39672b847d9979e1d9969b0d63836b084"
     overridden = replace(request, overrides=AgentOverrides(temperature=0.5))
-    assert digest_of(LOCAL_OWNER, "clerk", overridden.identity()) != digest
+    assert digest_request(LOCAL_OWNER, "clerk", overridden.identity()) != digest

@@ -17,7 +17,7 @@ from holdfast.domain.approvals import (
     ApprovalMode,
     ApprovalState,
     Question,
-    digest_of,
+    digest_call,
 )
 from holdfast.domain.drafts import Draft, MessageDraft, Outcome
 from holdfast.domain.events import StepEnded, StepFailed, StepStarted, ToolEnded, ToolStarted
@@ -210,7 +210,7 @@ class StandInToolbox:
             asked=asked,
             effect=tool.effect,
             tool_class=tool.tool_class,
-            digest=digest_of(asked.name, asked.arguments, place.working_dir, ()),
+            digest=digest_call(asked.name, asked.arguments, place.working_dir, ()),
             question=f"{asked.name}?",
             memory=tool.memory,
         )

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.domain.agents import LlmRuntime, Retry
-from holdfast.domain.approvals import ApprovalMode, ApprovalState, Question, digest_of
+from holdfast.domain.approvals import ApprovalMode, ApprovalState, Question, digest_call
 from holdfast.domain.costs import Usage
 from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome, Summary
 from holdfast.domain.events import Failure, FailureCode, StepStarted
@@ -330,7 +330,7 @@ def the_question(cap: int, amount: int) -> Question:
         tool_class=ToolClass.MONEY,
         arguments=arguments,
         question=f"{OVER} Add $0.0000 and continue?",
-        digest=digest_of("budget", arguments, "", ()),
+        digest=digest_call("budget", arguments, "", ()),
         amount=amount,
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from holdfast.domain.approvals import ApprovalMode, ApprovalState, Question, Ruling, digest_of
+from holdfast.domain.approvals import ApprovalMode, ApprovalState, Question, Ruling, digest_call
 from holdfast.domain.calls import Call
 from holdfast.domain.drafts import Draft, MessageDraft
 from holdfast.domain.events import ToolEnded, ToolStarted
@@ -480,7 +480,7 @@ def asked_about(call_id: str = "c1") -> Question:
         tool_class=ToolClass.WRITE,
         arguments={"at": call_id},
         question="look?",
-        digest=digest_of("look", {"at": call_id}, "/desk", ()),
+        digest=digest_call("look", {"at": call_id}, "/desk", ()),
         memory="write:/",
     )
 

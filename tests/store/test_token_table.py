@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.errors import Code, HoldfastError, Internal
 from holdfast.domain.ids import LOCAL_OWNER, Owner, TokenId
-from holdfast.domain.tokens import Scope, SignInCode, Token, TokenKind, digest_of
+from holdfast.domain.tokens import Scope, SignInCode, Token, TokenKind, hash_token
 from holdfast.ports.store import Tx
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import AT, a_token, an_id
@@ -17,7 +17,7 @@ from tests.houses import raw
 pytestmark = pytest.mark.anyio
 
 STRANGER = Owner("stranger")
-DIGEST = digest_of("one")
+DIGEST = hash_token("one")
 FULL = a_token(expires_at=AT + timedelta(1), revoked_at=AT, last_used_at=AT)
 CODE = SignInCode(owner=STRANGER, scope=Scope.READ, expires_at=AT)
 
@@ -30,7 +30,7 @@ async def test_a_token_is_found_by_its_digest_and_by_the_id_of_its_owner(
         return [
             await tx.tokens.by_digest(DIGEST),
             await tx.tokens.by_id(FULL.owner, FULL.id),
-            await tx.tokens.by_digest(digest_of("other")),
+            await tx.tokens.by_digest(hash_token("other")),
             await tx.tokens.by_id(STRANGER, FULL.id),
             await tx.tokens.by_id(FULL.owner, TokenId(an_id(99))),
             await tx.tokens.by_id(FULL.owner, TokenId("' OR 1 = 1 --")),
@@ -47,7 +47,7 @@ async def test_tokens_are_listed_by_owner_in_the_order_they_were_made(store: Sql
 
     async def work(tx: Tx) -> tuple[list[Token], list[Token], list[Token]]:
         for token in tokens:
-            await tx.tokens.add(token, digest_of(token.id))
+            await tx.tokens.add(token, hash_token(token.id))
         mine, theirs = await tx.tokens.of_owner(LOCAL_OWNER), await tx.tokens.of_owner(STRANGER)
         return mine, theirs, await tx.tokens.all()
 
@@ -73,15 +73,15 @@ async def test_a_home_has_one_live_local_token(store: SqliteStore) -> None:
 
     async def both(tx: Tx) -> None:
         await tx.tokens.add(first, DIGEST)
-        await tx.tokens.add(second, digest_of("two"))
+        await tx.tokens.add(second, hash_token("two"))
 
     async def in_turn(tx: Tx) -> list[list[Token]]:
         before = await tx.tokens.local()
         await tx.tokens.add(first, DIGEST)
-        await tx.tokens.add(elsewhere, digest_of("three"))
+        await tx.tokens.add(elsewhere, hash_token("three"))
         during = await tx.tokens.local()
         await tx.tokens.save(replace(first, revoked_at=AT))
-        await tx.tokens.add(second, digest_of("two"))
+        await tx.tokens.add(second, hash_token("two"))
         return [before, during, await tx.tokens.local()]
 
     with pytest.raises(HoldfastError):
@@ -108,7 +108,7 @@ async def test_only_old_tokens_of_the_page_are_forgotten(store: SqliteStore) -> 
 
     async def work(tx: Tx) -> list[Token]:
         for token in (*kept, old):
-            await tx.tokens.add(token, digest_of(token.id))
+            await tx.tokens.add(token, hash_token(token.id))
         await tx.tokens.forget(AT)
         return await tx.tokens.all()
 
@@ -118,7 +118,7 @@ async def test_only_old_tokens_of_the_page_are_forgotten(store: SqliteStore) -> 
 async def test_a_code_is_found_once(store: SqliteStore) -> None:
     async def work(tx: Tx) -> list[SignInCode | None]:
         await tx.tokens.add_code(CODE, DIGEST)
-        missing = await tx.tokens.take_code(digest_of("other"))
+        missing = await tx.tokens.take_code(hash_token("other"))
         return [missing, await tx.tokens.take_code(DIGEST), await tx.tokens.take_code(DIGEST)]
 
     assert await store.write(work) == [None, CODE, None]
@@ -139,9 +139,9 @@ async def test_a_code_whose_exchange_fails_is_there_again(store: SqliteStore) ->
 async def test_old_codes_are_forgotten(store: SqliteStore) -> None:
     async def work(tx: Tx) -> list[SignInCode | None]:
         await tx.tokens.add_code(CODE, DIGEST)
-        await tx.tokens.add_code(replace(CODE, expires_at=AT - timedelta(1)), digest_of("old"))
+        await tx.tokens.add_code(replace(CODE, expires_at=AT - timedelta(1)), hash_token("old"))
         await tx.tokens.forget_codes(AT)
-        return [await tx.tokens.take_code(digest_of("old")), await tx.tokens.take_code(DIGEST)]
+        return [await tx.tokens.take_code(hash_token("old")), await tx.tokens.take_code(DIGEST)]
 
     assert await store.write(work) == [None, CODE]
 
@@ -151,7 +151,7 @@ async def test_damage_is_refused_and_hides_no_neighbour(store: SqliteStore, home
 
     async def work(tx: Tx) -> None:
         await tx.tokens.add(a_token(), DIGEST)
-        await tx.tokens.add(other, digest_of("two"))
+        await tx.tokens.add(other, hash_token("two"))
         await tx.tokens.add_code(CODE, DIGEST)
 
     await store.write(work)
@@ -186,7 +186,7 @@ async def test_where_pages_contradict_each_other_a_found_token_counts_and_none_i
     try:
         assert await doubted.read(lambda tx: tx.tokens.by_digest(DIGEST)) == a_token()
         with pytest.raises(Internal) as missing:
-            await doubted.read(lambda tx: tx.tokens.by_digest(digest_of("other")))
+            await doubted.read(lambda tx: tx.tokens.by_digest(hash_token("other")))
         with pytest.raises(Internal) as listed:
             await doubted.read(lambda tx: tx.tokens.all())
     finally:

@@ -111,7 +111,7 @@ class ApprovalAnswer(Struct, frozen=True, kw_only=True):
 NOTE_LONGEST: Final = 500
 
 
-def digest_of(
+def digest_call(
     tool: str, arguments: Mapping[str, Any], working_dir: str, targets: Sequence[str]
 ) -> str:
     """Return the digest an answer is bound to; any change requires a new answer (TOCTOU)."""

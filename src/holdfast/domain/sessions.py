@@ -502,7 +502,7 @@ class ForkRequest(Struct, frozen=True, kw_only=True):
 PREPARED: Final = msgspec.json.Decoder(SessionRequest)
 
 
-def digest_of(owner: Owner, *asked: object) -> bytes:
+def digest_request(owner: Owner, *asked: object) -> bytes:
     """Return the digest that makes a creation request idempotent."""
     try:
         encoded = msgspec.json.encode([owner, *asked], order="sorted")

@@ -131,7 +131,7 @@ def is_secret(text: str) -> bool:
     return _SECRET.fullmatch(text) is not None
 
 
-def digest_of(secret: str) -> bytes:
+def hash_token(secret: str) -> bytes:
     """Return the stored digest of a secret.
 
     Lookups compare digests, so a timing attack reveals nothing about the secret.

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.domain.approvals import Question, Ruling, digest_of
+from holdfast.domain.approvals import Question, Ruling, digest_call
 from holdfast.domain.costs import Usage, price
 from holdfast.domain.drafts import CostDraft, MessageDraft, Outcome
 from holdfast.domain.events import Failure, FailureCode
@@ -263,7 +263,7 @@ async def _ask(state: TurnState, found: Estimate, new_id: Callable[[], str]) -> 
         arguments=arguments,
         question=f"{_budget_notice(state, found)} Add {_usd(amount)} and continue?",
         # Without the estimated cost, so that the same question is found again after a restart.
-        digest=digest_of("budget", arguments, "", ()),
+        digest=digest_call("budget", arguments, "", ()),
         amount=amount,
     )
     if (await permit(state, question)).how is not Ruling.RUN:

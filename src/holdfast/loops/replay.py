@@ -72,7 +72,7 @@ class RecordedEntries:
             self._entries[part.id] = Entry(
                 kind="call",
                 name=part.name,
-                digest=digest_of(part.arguments),
+                digest=digest_arguments(part.arguments),
                 result=answers.get(part.id),
                 call=known.get(part.id),
             )
@@ -119,7 +119,7 @@ def _difference(found: Entry, name: str) -> str:
 _CANONICAL: Final = msgspec.json.Encoder(order="sorted")
 
 
-def digest_of(arguments: Any) -> str:
+def digest_arguments(arguments: Any) -> str:
     """Return the digest of arguments, independent of the order of their keys."""
     return hashlib.sha256(_CANONICAL.encode(arguments)).hexdigest()
 

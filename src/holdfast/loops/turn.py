@@ -47,7 +47,7 @@ from holdfast.engine.turn_state import TurnState
 from holdfast.functions.context import OutcomeUnknown, ToolFailed
 from holdfast.functions.results import UnrecordableError, plain
 from holdfast.functions.tool import ApprovalRule, UntypedTool
-from holdfast.loops.replay import Position, RecordedEntries, call_id_of, digest_of
+from holdfast.loops.replay import Position, RecordedEntries, call_id_of, digest_arguments
 from holdfast.ports.runtime import Emit, TurnEnd, TurnInput, TurnPausedError
 from holdfast.ports.tools import CallOutcome, Toolbox
 
@@ -356,7 +356,7 @@ class LoopTurn(Branch):
     ) -> Any:
         """Return the value of the call at a position; runs it if no outcome is recorded."""
         call_id = call_id_of(self.number, position, self._run)
-        digest = digest_of(self.parts.clean(arguments))
+        digest = digest_arguments(self.parts.clean(arguments))
         found = self._recorded.find(call_id, position, "call", name, digest)
         if found is not None and isinstance(found.result, ToolResult):
             self._show_rows_through(call_id)
@@ -398,7 +398,7 @@ class LoopTurn(Branch):
         self, position: Position, name: str, fn: Callable[..., Any], args: Sequence[Any]
     ) -> Any:
         """Return the result of the step at a position; runs it if none is recorded."""
-        digest = digest_of(self.parts.clean([each for each in args if _is_plain(each)]))
+        digest = digest_arguments(self.parts.clean([each for each in args if _is_plain(each)]))
         key = call_id_of(self.number, position, self._run)
         found = self._recorded.find(key, position, "step", name, digest)
         if found is not None and isinstance(found.result, Step):

@@ -24,7 +24,7 @@ from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.ids import AgentId, Owner, is_slug, is_uuid, require_uuid, slug_of
 from holdfast.domain.queries import AgentQuery, Page, decode_cursor, encode_cursor, require_limit
 from holdfast.domain.secrets import Scrubber
-from holdfast.domain.sessions import Created, Session, digest_of
+from holdfast.domain.sessions import Created, Session, digest_request
 from holdfast.domain.text import require_text
 from holdfast.domain.tools import (
     CLIENT_TIMEOUT,
@@ -118,7 +118,7 @@ class Agents:
             self._id_factory.new() if id is None else require_uuid(id, what="agent id")
         )
         wanted = {"system_prompt": "", "runtime": LlmRuntime(), **fields}
-        digest = digest_of(owner, "agent", fields)
+        digest = digest_request(owner, "agent", fields)
         models = _models_in(wanted)
         await self._models.check(*models or ())
 

@@ -43,7 +43,7 @@ from holdfast.domain.sessions import (
     SessionState,
     Status,
     cap_of,
-    digest_of,
+    digest_request,
     has_waiting_turn,
     stricter_budget,
 )
@@ -287,9 +287,9 @@ class SessionCreation:
         """Open a session with an agent, given by id or slug; `functions` join the agent's tools."""
         session_id = self._session_id(id)
         identity = (owner, agent, request.identity())
-        digest = digest_of(*identity, functions) if functions else digest_of(*identity)
+        digest = digest_request(*identity, functions) if functions else digest_request(*identity)
         if under is not None:
-            digest = digest_of(*identity, under.link, under.draft.parts)
+            digest = digest_request(*identity, under.link, under.draft.parts)
         await self.require_model(request.model)
 
         async def compose(entry: JournalTransaction) -> Created[Session]:
@@ -321,7 +321,7 @@ class SessionCreation:
     ) -> Created[Session]:
         """Create a session that shares the parent's rows up to a sequence, without a copy."""
         session_id = self._session_id(id)
-        digest = digest_of(owner, "fork", parent_id, request)
+        digest = digest_request(owner, "fork", parent_id, request)
         await self.require_model(request.model)
         # Before the transaction, so that a large copy does not block other writers.
         copy = await self._copy_folder(owner, parent_id, session_id)

@@ -25,7 +25,7 @@ from holdfast.domain.tokens import (
     Token,
     TokenKind,
     caller_of,
-    digest_of,
+    hash_token,
     is_secret,
 )
 from holdfast.ports.store import Brief, Store, Tx
@@ -88,7 +88,7 @@ class Tokens:
             )
         token = self._new(owner, name, scope, TokenKind.ISSUED, expires_after)
         secret = self._id_factory.secret()
-        await self._store.write(lambda tx: tx.tokens.add(token, digest_of(secret)))
+        await self._store.write(lambda tx: tx.tokens.add(token, hash_token(secret)))
         return token, secret
 
     async def list(self, owner: Owner) -> tuple[Token, ...]:
@@ -144,7 +144,7 @@ class Tokens:
         """Return the caller of a secret; unknown, expired and revoked ones get the same error."""
         token = None
         if is_secret(secret):
-            digest = digest_of(secret)
+            digest = hash_token(secret)
             token = await self._known.ask(digest, lambda: self._look_up(digest))
         if token is None or not token.is_live(self._clock.now()):
             raise Denied(
@@ -182,7 +182,7 @@ class Tokens:
 
         async def work(tx: Tx) -> None:
             await tx.tokens.forget_codes(now)
-            await tx.tokens.add_code(code, digest_of(secret))
+            await tx.tokens.add_code(code, hash_token(secret))
 
         await self._store.write(work)
         return secret
@@ -201,19 +201,19 @@ class Tokens:
 
     async def _exchange(self, tx: Tx, code: str, secret: str) -> Token:
         now = self._clock.now()
-        taken = await tx.tokens.take_code(digest_of(code))
+        taken = await tx.tokens.take_code(hash_token(code))
         if taken is None or taken.expires_at <= now:
             raise _spent()
         await tx.tokens.forget(now - PAGE_LIFE)
         token = self._new(taken.owner, "page", taken.scope, TokenKind.PAGE, PAGE_LIFE)
-        await tx.tokens.add(token, digest_of(secret))
+        await tx.tokens.add(token, hash_token(secret))
         return token
 
     async def _local(self, secret: str | None) -> Token | None:
         """Return the live token of the file's secret; `None` if a new secret is needed."""
         if secret is None:
             return None
-        digest = digest_of(secret)
+        digest = hash_token(secret)
         home = await self._file.home_id()
 
         async def work(tx: Tx) -> Token | None:

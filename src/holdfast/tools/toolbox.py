@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.children.service import Children
-from holdfast.domain.approvals import digest_of
+from holdfast.domain.approvals import digest_call
 from holdfast.domain.messages import ResultStatus, ToolError
 from holdfast.domain.secrets import Scrubber
 from holdfast.domain.text import is_small
@@ -225,7 +225,7 @@ class LocalToolbox:
             asked=request,
             effect=tool.effect(arguments),
             tool_class=aim.tool_class,
-            digest=digest_of(request.name, request.arguments, workspace.working_dir, aim.targets),
+            digest=digest_call(request.name, request.arguments, workspace.working_dir, aim.targets),
             question=scrubber.clean(aim.question),
             preview=aim.preview
             and {key: scrubber.clean(text) for key, text in aim.preview.items()},

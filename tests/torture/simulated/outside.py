@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final
 
-from holdfast.domain.approvals import digest_of
+from holdfast.domain.approvals import digest_call
 from holdfast.domain.costs import Usage
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect, ResultCode, ToolClass
@@ -102,7 +102,7 @@ class SimulatedToolbox:
         if asked.name not in TOOLS:
             return refuse_call(ResultCode.UNKNOWN_TOOL, f"There is no tool {asked.name!r}.")
         effect, tool_class = TOOLS[asked.name]
-        digest = digest_of(asked.name, asked.arguments, place.working_dir, (asked.id,))
+        digest = digest_call(asked.name, asked.arguments, place.working_dir, (asked.id,))
         return PlannedCall(
             asked=asked, effect=effect, tool_class=tool_class, digest=digest, question="May I?"
         )

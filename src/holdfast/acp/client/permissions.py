@@ -25,7 +25,7 @@ from holdfast.domain.approvals import (
     ApprovalState,
     Question,
     Ruling,
-    digest_of,
+    digest_call,
 )
 from holdfast.domain.ids import ApprovalId
 from holdfast.domain.text import visible, visible_json
@@ -96,7 +96,7 @@ def build_question(
     targets = call.paths
     # The class is part of the digest, so that an approval does not carry over to another class.
     about = [subject.tool_class, *targets, *(_format_edit(each) for each in call.edits)]
-    digest = digest_of(call.name, call.arguments, folder, about)
+    digest = digest_call(call.name, call.arguments, folder, about)
     kinds = {each.kind for each in choices}
     is_offered = not choices or bool(kinds & {ALLOW_ALWAYS, ALLOW_ONCE})
     is_for_all = is_offered and subject.tool_class not in ONE_BY_ONE
