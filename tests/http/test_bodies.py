@@ -200,7 +200,9 @@ async def test_few_responses_are_read_before_their_size_is_known(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch, query: str
 ) -> None:
     reads = Reads()
-    monkeypatch.setattr("holdfast.services.batches.rows_of", reads.watch(batches.rows_of))
+    monkeypatch.setattr(
+        "holdfast.services.batches.read_messages", reads.watch(batches.read_messages)
+    )
     monkeypatch.setattr(
         "holdfast.http.v1.messages.encode_members", reads.hold(bodies.encode_members)
     )
@@ -216,7 +218,9 @@ async def test_few_responses_are_read_before_their_size_is_known(
 async def test_who_waits_holds_no_rows(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.http.bodies.STREAM_BYTES", CALLER_BYTES)
     reads = Reads()
-    monkeypatch.setattr("holdfast.services.batches.rows_of", reads.watch(batches.rows_of))
+    monkeypatch.setattr(
+        "holdfast.services.batches.read_messages", reads.watch(batches.read_messages)
+    )
     session = await recorded(visitor, 12)
     path = f"/v1/sessions/{session['id']}/messages"
 

@@ -21,7 +21,7 @@ from holdfast.domain.secrets import Scrubber
 from holdfast.domain.sessions import SessionState
 from holdfast.domain.time import microseconds
 from holdfast.ports.store import Brief, Tx
-from holdfast.services.live_session import MessageRange, rows_of
+from holdfast.services.live_session import MessageRange, read_messages
 from holdfast.store.sqlite import writer as sqlite_writer
 from holdfast.store.sqlite.store import SqliteStore
 from tests.builders import AT, a_head, a_session, an_agent, an_id
@@ -101,7 +101,7 @@ async def _texts(store: SqliteStore, state: SessionState) -> list[str]:
     async def read(tx: Tx) -> list[Message]:
         head = await tx.sessions.state_by_key(state.key)
         assert head is not None
-        return list(await rows_of(tx, head, MessageRange(1, head.messages)))
+        return list(await read_messages(tx, head, MessageRange(1, head.messages)))
 
     return [row.text for row in await store.read(read)]
 

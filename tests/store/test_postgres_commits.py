@@ -21,7 +21,7 @@ from holdfast.ports.store import Tx
 from holdfast.search import index
 from holdfast.search.documents import WIDTH
 from holdfast.store.postgres import connect, writer
-from holdfast.store.postgres.commit import group_statement, rows_of
+from holdfast.store.postgres.commit import build_commit_rows, group_statement
 from holdfast.store.postgres.connection import PostgresConnection
 from holdfast.store.postgres.errors import LostError
 from holdfast.store.postgres.listen import CHANNEL
@@ -547,7 +547,7 @@ async def test_a_group_that_arrives_late_finds_that_it_was_given_up(stores: Stor
     lost = stores[0]._writer._group
     connection = await lost.connection()
     note = (*lost.begin(), CHANNEL, "nobody:1")
-    sql, values = group_statement([rows_of(a_commit(head))], *note, skip=False)
+    sql, values = group_statement([build_commit_rows(a_commit(head))], *note, skip=False)
 
     is_applied = await lost.is_applied()
     again = await lost.is_applied()

@@ -48,7 +48,7 @@ from holdfast.services.session_views import SessionOverview
 from holdfast.wire.agents import agent_form
 from holdfast.wire.events import event_forms
 from holdfast.wire.messages import message_form
-from holdfast.wire.repo_sessions import rows_of
+from holdfast.wire.repo_sessions import build_agent_messages
 from holdfast.wire.sessions import session_form
 from holdfast.workflows.export import transcript
 from tests.houses import House, current, key_of, open_house, played, raw
@@ -226,7 +226,7 @@ async def test_the_rows_are_those_that_the_interface_shows(
     await house.sessions.close(house.owner, child.id, reason="enough")
 
     for each in (session, child):
-        rows = rows_of(each.id, await house.read(each.id))
+        rows = build_agent_messages(each.id, await house.read(each.id))
         told = [(row.id, row.role, row.timestamp, row.content) for row in rows]
         assert [
             (row["id"], row["role"], row["timestamp"], msgspec.json.decode(row["content"]))

@@ -25,7 +25,7 @@ from holdfast.domain.time import microseconds
 from holdfast.wire.calls import call_result_form, retried_call_form
 from holdfast.wire.events import event_forms
 from holdfast.wire.messages import message_form
-from holdfast.wire.repo_sessions import rows_of
+from holdfast.wire.repo_sessions import build_agent_messages
 from holdfast.wire.scalars import format_microseconds, format_time
 from holdfast.wire.stream_events import StreamVocabulary
 from tests.builders import SESSION_ID, a_message, a_tool_call, a_tool_result, an_event
@@ -62,7 +62,7 @@ def test_an_unknown_outcome_has_the_same_text_in_every_form(
     event = an_event(ended)
 
     assert message_form(rows[1], SESSION_ID).content == {"result": None, "error": text}
-    assert rows_of(SESSION_ID, rows)[0].content["result"]["error"] == text
+    assert build_agent_messages(SESSION_ID, rows)[0].content["result"]["error"] == text
     assert event_forms(event)[0].data["error"] == text
     assert StreamVocabulary("a", {}, "m").line(event)["outputSummary"] == text
     shown = call_result_form(CALL, result).error

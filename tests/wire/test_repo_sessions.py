@@ -25,7 +25,7 @@ from holdfast.domain.messages import (
     ToolResult,
 )
 from holdfast.domain.sessions import Status
-from holdfast.wire.repo_sessions import AgentMessage, rows_of, session_form
+from holdfast.wire.repo_sessions import AgentMessage, build_agent_messages, session_form
 from tests.builders import SESSION_ID, a_message, a_session, a_tool_call, an_id
 from tests.domain.strategies import JSON
 from tests.marks import demands
@@ -33,7 +33,7 @@ from tests.marks import demands
 
 def told(*parts: Part, role: Role = Role.SYSTEM) -> list[tuple[str, Any]]:
     row = a_message(role=role, parts=parts)
-    return [(each.role, each.content) for each in rows_of(SESSION_ID, [row])]
+    return [(each.role, each.content) for each in build_agent_messages(SESSION_ID, [row])]
 
 
 @demands("S1-050", "S1-050b", "S1-011c")
@@ -86,8 +86,8 @@ def test_a_notice_says_its_code() -> None:
 def test_a_call_and_its_result_are_one_row_at_the_place_of_the_result() -> None:
     messages = transcript(["call", "user", "result"])
 
-    open_row, *_ = rows_of(SESSION_ID, messages[:2])
-    rows = rows_of(SESSION_ID, messages)
+    open_row, *_ = build_agent_messages(SESSION_ID, messages[:2])
+    rows = build_agent_messages(SESSION_ID, messages)
 
     assert open_row.content == {"type": "tool", "tool": "look", "args": {"n": 1}, "result": None}
     assert open_row.sequence == 1
@@ -106,7 +106,7 @@ def test_a_row_keeps_the_title_of_a_call_beside_its_arguments() -> None:
     call = a_tool_call(id="c1", name="Bash", arguments={"command": "ls"}, title="List files")
     message = a_message(id=an_id(1), sequence=1, role=Role.TOOL_CALL, parts=(call,))
 
-    (row,) = rows_of(SESSION_ID, [message])
+    (row,) = build_agent_messages(SESSION_ID, [message])
 
     assert row.content == {
         "type": "tool",
@@ -127,7 +127,7 @@ def test_a_failed_call_says_why() -> None:
         a_message(id=an_id(2), sequence=2, role=Role.TOOL_RESULT, parts=(result,)),
     ]
 
-    assert rows_of(SESSION_ID, messages)[0].content["result"] == {
+    assert build_agent_messages(SESSION_ID, messages)[0].content["result"] == {
         "status": "denied",
         "output": None,
         "error": "no",
@@ -141,7 +141,7 @@ KINDS = st.lists(st.sampled_from(["user", "agent", "thought", "call", "result"])
 def test_rows_stand_in_the_order_of_their_numbers_and_each_once(kinds: list[str]) -> None:
     messages = transcript(kinds)
 
-    rows = rows_of(SESSION_ID, messages)
+    rows = build_agent_messages(SESSION_ID, messages)
 
     assert all(before.sequence < after.sequence for before, after in pairwise(rows))
     assert len({row.id for row in rows}) == len(rows)
@@ -162,12 +162,14 @@ def test_whoever_reads_on_from_a_number_has_seen_all_rows_as_they_are(
     head = 0
     while head < len(messages):
         further = data.draw(st.integers(head + 1, len(messages)))
-        rows = rows_of(SESSION_ID, messages[:further])
+        rows = build_agent_messages(SESSION_ID, messages[:further])
         # What has a greater number than the last one seen; a completed call comes again.
         seen |= {row.id: row for row in rows if row.sequence > head}
         head = further
 
-    assert sorted(seen.values(), key=lambda row: row.sequence) == rows_of(SESSION_ID, messages)
+    assert sorted(seen.values(), key=lambda row: row.sequence) == build_agent_messages(
+        SESSION_ID, messages
+    )
 
 
 @given(st.text(min_size=1))
@@ -175,7 +177,7 @@ def test_every_text_is_the_same_on_the_wire(text: str) -> None:
     clean = text.replace("\x00", "\u2400")
     row = a_message(role=Role.USER, parts=(Text(text=clean),))
 
-    wire = msgspec.json.encode(rows_of(SESSION_ID, [row]))
+    wire = msgspec.json.encode(build_agent_messages(SESSION_ID, [row]))
 
     assert msgspec.json.decode(wire)[0]["content"] == {"type": "text", "text": clean}
 

@@ -52,7 +52,7 @@ from holdfast.services.journal import (
     find_session_state,
     session_not_found,
 )
-from holdfast.services.live_session import MessageRange, rows_of
+from holdfast.services.live_session import MessageRange, read_messages
 from holdfast.services.messages import user_draft
 from holdfast.services.session_create import ChildOpening
 from holdfast.services.sessions import Sessions
@@ -186,7 +186,7 @@ class Children:
                 return ChildAnswer(session_id=child_id, stop_reason=None)
             if not _has_ended(head):
                 return None
-            return answer_of(head, await rows_of(tx, head, MessageRange(1, head.messages)))
+            return answer_of(head, await read_messages(tx, head, MessageRange(1, head.messages)))
 
         return await self._store.read(read)
 

@@ -38,9 +38,9 @@ from holdfast.wire.repo_sessions import (
     RepoForm,
     RepoList,
     RepoPost,
+    build_agent_messages,
     partial_row,
     repo_form,
-    rows_of,
     session_form,
     whole_form,
 )
@@ -402,7 +402,9 @@ async def message_rows(
     growing = None if unfinished is None else partial_row(session_id, unfinished)
     async with aclosing(excerpts):
         async for part in excerpts:
-            rows = rows_of(session_id, (*part.calls, *part.rows), without=part.answered)
+            rows = build_agent_messages(
+                session_id, (*part.calls, *part.rows), without=part.answered
+            )
             # The streaming message may have been stored since, and be among the rows.
             if growing is not None and any(row.id == growing.id for row in rows):
                 growing = None

@@ -71,7 +71,7 @@ from holdfast.ports.store import Brief, Store, Tx
 from holdfast.services.agents import Agents
 from holdfast.services.journal import Journal, SessionWriter, find_session_state
 from holdfast.services.leases import Leases
-from holdfast.services.live_session import MessageRange, rows_of
+from holdfast.services.live_session import MessageRange, read_messages
 from holdfast.services.models import Models
 from holdfast.services.session_lifecycle import DeletePolicy
 from holdfast.services.sessions import Sessions
@@ -303,7 +303,7 @@ class ForeignWriter:
         # A row of this commit is not stored yet.
         if sequence in self._rows:
             return self._rows[sequence]
-        rows = await rows_of(self.tx, self.writer.state, MessageRange(sequence, sequence))
+        rows = await read_messages(self.tx, self.writer.state, MessageRange(sequence, sequence))
         return rows[0].id if rows else None
 
     async def _enter_turn(self, draft: MessageDraft) -> None:

@@ -89,8 +89,8 @@ class RecordedEntries:
             raise Conflict(
                 Code.REPLAY_MISMATCH,
                 f"At {position} of the turn the {found.kind} {found.name} is recorded, and the "
-                f"loop now asks for the {kind} {name}{_difference(found, name)}. What decides the next "
-                "call must come from arguments, turn.messages, calls and steps.",
+                f"loop now asks for the {kind} {name}{_difference(found, name)}. What decides the "
+                "next call must come from arguments, turn.messages, calls and steps.",
                 {
                     "position": str(position),
                     "recorded": {"name": found.name, "digest": found.digest},

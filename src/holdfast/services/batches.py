@@ -18,7 +18,7 @@ from holdfast.domain.sessions import SessionState
 from holdfast.domain.turns import Endings
 from holdfast.ports.store import Store, Tx
 from holdfast.services.journal import session_not_found
-from holdfast.services.live_session import MessageRange, rows_of
+from holdfast.services.live_session import MessageRange, read_messages
 
 T = TypeVar("T")
 
@@ -126,7 +126,7 @@ async def _read(store: Store, key: SessionKey, stretch: MessageRange) -> list[Me
         state = await tx.sessions.state_by_key(key)
         if state is None:
             raise session_not_found()
-        return await rows_of(tx, state, stretch)
+        return await read_messages(tx, state, stretch)
 
     return await store.read(read)
 

@@ -49,7 +49,7 @@ from holdfast.services.live_session import (
     LiveSession,
     LiveSessions,
     MessageRange,
-    rows_of,
+    read_messages,
 )
 from holdfast.services.stamping import Stamping
 
@@ -371,7 +371,7 @@ class Journal:
             state = live.state
 
             async def read(tx: Tx, state: SessionState = state) -> list[Message]:
-                return await rows_of(tx, state, MessageRange(1, state.messages))
+                return await read_messages(tx, state, MessageRange(1, state.messages))
 
             # On the event loop only if the history is short.
             brief = state.messages <= ROWS_BRIEF

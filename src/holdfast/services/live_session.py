@@ -206,7 +206,7 @@ class MessageRange(Struct, frozen=True):
     previous: bytes | None = None
 
 
-async def rows_of(tx: Tx, state: SessionState, wanted: MessageRange) -> list[Message]:
+async def read_messages(tx: Tx, state: SessionState, wanted: MessageRange) -> list[Message]:
     """Return rows of a session, including rows of the sessions it was forked from."""
     if wanted.first > state.inherited:
         own = Segment(state.key, state.session_id, wanted.first, wanted.last)

@@ -38,7 +38,7 @@ from holdfast.services.journal import (
     session_not_found,
 )
 from holdfast.services.leases import Leases
-from holdfast.services.live_session import LiveSession, MessageRange, rows_of
+from holdfast.services.live_session import LiveSession, MessageRange, read_messages
 from holdfast.services.models import Models
 from holdfast.services.session_create import SessionCreation
 from holdfast.services.session_lifecycle import (
@@ -376,7 +376,7 @@ async def excerpt(
     """Return the rows after a number, at most `limit` and at most one batch."""
     first = min(after, state.messages) + 1
     stretch = MessageRange(first, state.messages, limit=min(limit, BATCH_ROWS), size=BATCH_BYTES)
-    rows = await rows_of(tx, state, stretch)
+    rows = await read_messages(tx, state, stretch)
     last = rows[-1].sequence if rows else state.messages
     called = {part.id for row in rows for part in row.parts if isinstance(part, ToolCall)}
     given = {part.call_id for row in rows for part in row.parts if isinstance(part, ToolResult)}
@@ -422,7 +422,7 @@ async def number_at(tx: Tx, state: SessionState, at: datetime) -> int:
     # A polling reader is mostly at the end, so the last row is checked first.
     middle = high
     while low < high:
-        (row,) = await rows_of(tx, state, MessageRange(middle, middle))
+        (row,) = await read_messages(tx, state, MessageRange(middle, middle))
         if row.created_at <= at:
             low = middle
         else:
@@ -434,13 +434,13 @@ async def number_at(tx: Tx, state: SessionState, at: datetime) -> int:
 async def _call(tx: Tx, state: SessionState, call_id: CallId, before: int) -> list[Message]:
     known = await tx.calls.by_id(state, call_id)
     if known is not None:
-        rows = await rows_of(tx, state, MessageRange(known.sequence, known.sequence))
+        rows = await read_messages(tx, state, MessageRange(known.sequence, known.sequence))
         return [row for row in rows if _is_call(row, call_id)]
     # Inherited calls have no entry in the fork's call table, so its rows are searched.
     last = before - 1
     while last >= 1:
         stretch = MessageRange(1, last, limit=BATCH_ROWS, newest=True, size=BATCH_BYTES)
-        rows = await rows_of(tx, state, stretch)
+        rows = await read_messages(tx, state, stretch)
         if found := [row for row in rows if _is_call(row, call_id)]:
             return found[-1:]
         last = rows[0].sequence - 1
@@ -455,7 +455,7 @@ async def _has_result(tx: Tx, state: SessionState, call_id: CallId, last: int) -
         return known.result_sequence is not None and known.result_sequence <= state.messages
     while last < state.messages:
         stretch = MessageRange(last + 1, state.messages, limit=BATCH_ROWS, size=BATCH_BYTES)
-        rows = await rows_of(tx, state, stretch)
+        rows = await read_messages(tx, state, stretch)
         if _is_answered(rows, call_id):
             return True
         last = rows[-1].sequence

@@ -64,7 +64,7 @@ from holdfast.services.journal import (
     SessionWriter,
     session_not_found,
 )
-from holdfast.services.live_session import MessageRange, rows_of
+from holdfast.services.live_session import MessageRange, read_messages
 from holdfast.services.models import Models
 from holdfast.services.repos import Repos, find_repo
 from holdfast.services.session_lifecycle import (
@@ -166,7 +166,7 @@ async def point_of(tx: Tx, parent: SessionState, request: ForkRequest) -> int:
     # All rows so far, including those of an open turn: the fork reads them and does not run them.
     if not request.is_settled or not has_waiting_turn(parent):
         return parent.messages
-    rows = await rows_of(tx, parent, MessageRange(1, parent.messages))
+    rows = await read_messages(tx, parent, MessageRange(1, parent.messages))
     settled = [row.sequence for row in rows if 0 < row.turn <= parent.settled]
     first_open = next(row.sequence for row in rows if row.turn > parent.settled)
     return max([first_open - 1, *settled])
@@ -190,7 +190,7 @@ async def fork_session(
     tx: Tx, child: Session, parent: SessionState, point: int
 ) -> tuple[Session, SessionState]:
     """Return a session as a fork with its state; all inherited turns count as settled."""
-    rows = await rows_of(tx, parent, MessageRange(1, point))
+    rows = await read_messages(tx, parent, MessageRange(1, point))
     # Open turns stay with the parent; the fork does not continue them.
     turn = max((row.turn for row in rows), default=0)
     status = Status.IDLE if rows else Status.PENDING

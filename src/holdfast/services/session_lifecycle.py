@@ -56,7 +56,7 @@ from holdfast.services.journal import (
     session_not_found,
 )
 from holdfast.services.leases import Leases
-from holdfast.services.live_session import MessageRange, rows_of
+from holdfast.services.live_session import MessageRange, read_messages
 from holdfast.services.media import find_size
 from holdfast.services.models import Models
 from holdfast.services.turn_inputs import FolderProvider
@@ -214,7 +214,7 @@ async def _require_later(writer: SessionWriter, at: datetime | None) -> None:
 
 async def _rows_after(writer: SessionWriter, sequence: int) -> list[Message]:
     first, last = max(1, sequence + 1), writer.state.messages
-    return await rows_of(writer.tx, writer.state, MessageRange(first, last)) if last else []
+    return await read_messages(writer.tx, writer.state, MessageRange(first, last)) if last else []
 
 
 async def _is_end(writer: SessionWriter, stored: Sequence[Message]) -> bool:

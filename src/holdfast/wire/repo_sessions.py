@@ -236,7 +236,7 @@ def _fields(session: Session) -> dict[str, Any]:
 Content = dict[str, Any]
 
 
-def rows_of(
+def build_agent_messages(
     session_id: SessionId, messages: Iterable[Message], *, without: Collection[CallId] = ()
 ) -> list[AgentMessage]:
     """Return the rows of a session's messages, by sequence number.

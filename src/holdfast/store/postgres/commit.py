@@ -132,7 +132,7 @@ class CommitRows(Struct):
                 rows[:] = {row[:2]: row for row in rows}.values()
 
 
-def rows_of(commit: SessionCommit) -> CommitRows:
+def build_commit_rows(commit: SessionCommit) -> CommitRows:
     """Return the rows of a commit."""
     key = commit.before.key
     state = state_row(commit, checks=True)

@@ -10,7 +10,7 @@ import asyncpg
 from holdfast.domain.commits import SessionCommit, VersionConflictError
 from holdfast.domain.ids import SessionKey
 from holdfast.store.database import NOTHING, Parameters, Row, TakeRows, format_id, pack_id
-from holdfast.store.postgres.commit import group_statement, rows_of
+from holdfast.store.postgres.commit import build_commit_rows, group_statement
 from holdfast.store.postgres.dialect import statement_of
 from holdfast.store.postgres.errors import GONE, LostError
 
@@ -84,7 +84,7 @@ class PostgresConnection:
 
     async def append(self, commit: SessionCommit) -> None:
         self.has_written = True
-        sql, values = group_statement([rows_of(commit)])
+        sql, values = group_statement([build_commit_rows(commit)])
         try:
             saved = await self.value(sql, *values)
         except asyncpg.UniqueViolationError as error:

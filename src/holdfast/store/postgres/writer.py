@@ -19,7 +19,7 @@ from msgspec import Struct
 from holdfast.domain.commits import SessionCommit, VersionConflictError
 from holdfast.domain.errors import Code, HoldfastError, Unavailable
 from holdfast.ports.store import Tx
-from holdfast.store.postgres.commit import CommitRows, group_statement, rows_of
+from holdfast.store.postgres.commit import CommitRows, build_commit_rows, group_statement
 from holdfast.store.postgres.connect import RECONNECT_TIMEOUT, Link
 from holdfast.store.postgres.connection import PostgresConnection
 from holdfast.store.postgres.errors import (
@@ -200,7 +200,7 @@ class PostgresWriter:
         if self._closed:
             future.set_exception(_closed_error())
             return future
-        queued = QueuedCommits([commit], [future], rows_of(commit))
+        queued = QueuedCommits([commit], [future], build_commit_rows(commit))
         last = self._last.get(queued.rows.key)
         if last is None or not last.try_extend(queued):
             self._last[queued.rows.key] = queued
