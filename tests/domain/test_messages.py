@@ -14,7 +14,7 @@ from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import (
     CHAIN_START,
-    CLOSING,
+    CLOSING_NOTICES,
     MEDIA_MOST,
     PARTS_OF,
     TEXT_LARGEST,
@@ -134,7 +134,7 @@ def test_the_notices_that_close_a_turn_are_those_of_a_bad_end() -> None:
         NoticeCode.INFORMATION,
     }
 
-    assert set(NoticeCode) - CLOSING == informational
+    assert set(NoticeCode) - CLOSING_NOTICES == informational
 
 
 @demands("S0-036", "S0-045c")

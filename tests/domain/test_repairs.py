@@ -10,7 +10,7 @@ from holdfast.domain.calls import Call, CallState, finish_call, is_open
 from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome
 from holdfast.domain.events import Failure, FailureCode, StepFailed, ToolEnded, ToolStarted
 from holdfast.domain.messages import (
-    CLOSING,
+    CLOSING_NOTICES,
     Notice,
     NoticeCode,
     ResultStatus,
@@ -323,12 +323,12 @@ def test_a_turn_that_ended_badly_says_so_in_its_last_row(reason: StopReason) -> 
     [notice] = told.parts
     assert isinstance(notice, Notice)
     assert (told.role, notice.code.value) == (Role.SYSTEM, reason.value)
-    assert notice.code in CLOSING
+    assert notice.code in CLOSING_NOTICES
     assert notice.text.endswith(".")
 
 
 def test_every_closing_notice_has_its_stop_reason() -> None:
-    assert {code.value for code in CLOSING} == {reason.value for reason in BAD_ENDS}
+    assert {code.value for code in CLOSING_NOTICES} == {reason.value for reason in BAD_ENDS}
 
 
 def test_a_failure_is_told_with_its_code_and_its_remedy() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.messages import (
-    CLOSING,
+    CLOSING_NOTICES,
     Compaction,
     Media,
     Message,
@@ -96,7 +96,7 @@ ASIDES = {
     **{
         f"the notice {code}": system(Notice(code=code, text="fyi"))
         for code in NoticeCode
-        if code not in sorted(CLOSING)
+        if code not in sorted(CLOSING_NOTICES)
     },
 }
 ANSWERS = {
@@ -114,7 +114,10 @@ NO_ANSWERS = {
     "the system's words": system(Text(text="4")),
     "a summary": system(Compaction(summary="s", dropped_through=1)),
     "a plan that closes": system(PLAN, Notice(code=NoticeCode.ERROR, text="e")),
-    **{f"the notice {code}": system(Notice(code=code, text="e")) for code in sorted(CLOSING)},
+    **{
+        f"the notice {code}": system(Notice(code=code, text="e"))
+        for code in sorted(CLOSING_NOTICES)
+    },
 }
 ANY_ROWS = st.lists(
     st.sampled_from([*ASIDES.values(), *ANSWERS.values(), *NO_ANSWERS.values()]), max_size=6
@@ -180,7 +183,7 @@ def test_the_last_text_of_a_turn_that_ended_badly_was_cut_off(code: NoticeCode) 
     endings = Endings()
     endings.add(rows)
 
-    assert endings.interrupted(rows) == ({rows[2].id} if code in CLOSING else frozenset())
+    assert endings.interrupted(rows) == ({rows[2].id} if code in CLOSING_NOTICES else frozenset())
     assert not endings.is_undecided(rows[:4])
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.domain.messages import (
-    CLOSING,
+    CLOSING_NOTICES,
     Media,
     Message,
     NoticeCode,
@@ -93,7 +93,7 @@ def test_the_newest_summary_stands_for_what_it_dropped() -> None:
     )
 
 
-@each_case("code", sorted(CLOSING))
+@each_case("code", sorted(CLOSING_NOTICES))
 def test_an_unanswered_turn_is_remarked_upon_where_the_user_speaks(code: NoticeCode) -> None:
     history = [user(1, "a"), assistant(2, "b"), notice(3, code), user(4, "c", turn=2)]
 
@@ -101,7 +101,7 @@ def test_an_unanswered_turn_is_remarked_upon_where_the_user_speaks(code: NoticeC
 
 
 def test_every_closing_notice_has_a_remark() -> None:
-    assert set(REMARKS) == CLOSING
+    assert set(REMARKS) == CLOSING_NOTICES
 
 
 def test_plans_and_informational_notices_are_not_told() -> None:

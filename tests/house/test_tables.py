@@ -11,7 +11,7 @@ from holdfast.domain.approvals import TIGHTNESS, ApprovalMode
 from holdfast.domain.calls import NEXT, CallState
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.events import NAMES, RETRYABLE, FailureCode, Payload
-from holdfast.domain.messages import CLOSING, PARTS_OF, NoticeCode, Part, Role
+from holdfast.domain.messages import CLOSING_NOTICES, PARTS_OF, NoticeCode, Part, Role
 from holdfast.domain.queries import SessionOrder
 from holdfast.domain.sessions import TRANSITIONS, Status, StopReason, Verb
 from holdfast.domain.tools import _WIDTH, FsTier
@@ -19,7 +19,7 @@ from holdfast.domain.turns import _STOP_TEXTS
 from holdfast.engine.model_requests import _REMEDIES, CODES
 from holdfast.engine.projection import REMARKS
 from holdfast.ports.llm import FailureKind
-from holdfast.services.session_lifecycle import CLOSING as ENDINGS
+from holdfast.services.session_lifecycle import VERB_BY_ENDING as ENDINGS
 from holdfast.store.messages import _ROLES
 from holdfast.store.session_rows import _STATUS, _STOP
 from holdfast.store.sessions import _ORDER
@@ -38,7 +38,7 @@ from tests.marks import each_case
         (CODES, FailureKind),
         (_REMEDIES, FailureKind),
         (_ORDER, SessionOrder),
-        (REMARKS, CLOSING),
+        (REMARKS, CLOSING_NOTICES),
         (stream_events.TABLE, get_args(Payload)),
         (stream_events.STOPS, StopReason),
         (cli_errors.EXIT_CODES, HoldfastError.__subclasses__()),
@@ -85,7 +85,7 @@ def test_a_failed_session_stays_failed() -> None:
 
 
 def test_every_ending_that_has_a_notice_has_words_for_it() -> None:
-    closing = {StopReason(code.value) for code in CLOSING}
+    closing = {StopReason(code.value) for code in CLOSING_NOTICES}
 
     assert set(_STOP_TEXTS) == closing
 
@@ -97,7 +97,7 @@ def test_what_closes_a_session_is_a_status_that_the_lifecycle_gives() -> None:
 
 
 def test_closed_lists_name_known_codes() -> None:
-    assert set(NoticeCode) >= CLOSING
+    assert set(NoticeCode) >= CLOSING_NOTICES
     assert set(FailureCode) >= RETRYABLE
 
 

@@ -12,7 +12,7 @@ from holdfast.domain.errors import Code, Denied, Invalid
 from holdfast.domain.messages import Notice, NoticeCode, Role
 from holdfast.domain.queries import SessionQuery
 from holdfast.domain.sessions import Session, SessionContext
-from holdfast.domain.tools import CATALOGUE, ELSEWHERE, FsTier, Grant
+from holdfast.domain.tools import ACCEPTED_TOOLS, CATALOGUE, FsTier, Grant
 from tests.houses import played
 from tests.marks import demands
 from tests.tooled import a_config, asks, call, outcomes, says, started
@@ -67,7 +67,7 @@ class TestTools:
     async def test_tools_of_other_programs_are_told_in_one_notice(
         self, quiet: Holdfast, tmp_path: Path
     ) -> None:
-        names = sorted(ELSEWHERE)
+        names = sorted(ACCEPTED_TOOLS)
         session = await opened(quiet, tmp_path, tools=[*names, "read_file"])
         rows = await quiet.read(session.id)
 

@@ -50,7 +50,7 @@ from holdfast.domain.events import (
     TurnPaused,
 )
 from holdfast.domain.ids import SessionId, require_uuid
-from holdfast.domain.messages import CLOSING, Message, Notice, Output, Part, Role, ToolCall
+from holdfast.domain.messages import CLOSING_NOTICES, Message, Notice, Output, Part, Role, ToolCall
 from holdfast.domain.recordings import OnOpenCalls, Recorded
 from holdfast.domain.sessions import OPEN, Session, SessionRequest, Status, StopReason
 from holdfast.domain.text import require_str
@@ -423,7 +423,9 @@ class _Question:
     async def _forgotten_end(self) -> TurnEnded:
         """Return how a turn ended whose events were deleted, as far as its rows tell."""
         parts = [part for row in await self._rows() for part in row.parts]
-        codes = [part.code for part in parts if isinstance(part, Notice) and part.code in CLOSING]
+        codes = [
+            part.code for part in parts if isinstance(part, Notice) and part.code in CLOSING_NOTICES
+        ]
         reason = StopReason(codes[-1].value) if codes else StopReason.STOP
         return TurnEnded(stop_reason=reason, priced=False)
 

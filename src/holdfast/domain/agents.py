@@ -17,8 +17,8 @@ from holdfast.domain.ids import AgentId, ModelId, Owner, is_slug
 from holdfast.domain.secrets import Scrubber, is_credential
 from holdfast.domain.text import require_tags, require_text
 from holdfast.domain.tools import (
+    ACCEPTED_TOOLS,
     CATALOGUE,
-    ELSEWHERE,
     REMOTE,
     Grant,
     ToolSpec,
@@ -428,7 +428,7 @@ def is_known_tool(tool: ToolSpec, agent: Agent, known: frozenset[str]) -> bool:
     if tool.name in known or tool.is_client_run or tool.agents or _is_remote(tool, agent):
         return True
     # A tool described without parameters cannot be called: it is only shown as given.
-    if tool.name in ELSEWHERE or tool.is_described:
+    if tool.name in ACCEPTED_TOOLS or tool.is_described:
         return False
     raise Invalid(
         Code.UNKNOWN_TOOL,
@@ -446,7 +446,7 @@ def functions_of(tools: Iterable[ToolSpec]) -> list[str]:
         tool.name
         for tool in tools
         if tool.name not in CATALOGUE
-        and tool.name not in ELSEWHERE
+        and tool.name not in ACCEPTED_TOOLS
         and not tool.is_described
         # Also those of servers that a client has named, and may name no more.
         and not tool.name.startswith(REMOTE)

@@ -41,7 +41,7 @@ class ResultStatus(StrEnum):
 
 
 class NoticeCode(StrEnum):
-    """What a notice reports; those in `CLOSING` end a turn and are always shown."""
+    """What a notice reports; those in `CLOSING_NOTICES` end a turn and are always shown."""
 
     ABORTED = "aborted"
     INTERRUPTED = "interrupted"
@@ -72,7 +72,7 @@ class NoticeCode(StrEnum):
     INFORMATION = "information"
 
 
-CLOSING: Final = frozenset(
+CLOSING_NOTICES: Final = frozenset(
     {
         NoticeCode.ABORTED,
         NoticeCode.INTERRUPTED,

@@ -104,7 +104,7 @@ ALWAYS: Final = frozenset({CHECKPOINT, "read_output"})
 # Starts another agent; offered only where its definition names agents.
 INVOKE_AGENT: Final = "invoke_agent"
 # Tools named in files of other programs; such files load, but the tools are not offered.
-ELSEWHERE: Final = frozenset({"web_search", "mcp_call", "read_clipboard", INVOKE_AGENT})
+ACCEPTED_TOOLS: Final = frozenset({"web_search", "mcp_call", "read_clipboard", INVOKE_AGENT})
 
 # Prefix of every MCP tool id; no built-in tool has it.
 REMOTE: Final = "mcp_"
@@ -287,7 +287,7 @@ def narrow_tools(
 
 def require_tools(names: Iterable[str], known: Iterable[ToolSpec] = (), *, field: str) -> None:
     """Refuse unknown tools, because no session would open with them; `known` ones are allowed."""
-    kept = ELSEWHERE | {tool.name for tool in known}
+    kept = ACCEPTED_TOOLS | {tool.name for tool in known}
     for name in names:
         if name not in kept:
             require_tool(name, field=field)

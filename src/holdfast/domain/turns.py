@@ -24,7 +24,7 @@ from holdfast.domain.events import (
 )
 from holdfast.domain.ids import MessageId
 from holdfast.domain.messages import (
-    CLOSING,
+    CLOSING_NOTICES,
     Message,
     Notice,
     Part,
@@ -239,7 +239,7 @@ def closing_notice(outcome: Outcome) -> MessageDraft | None:
 
 
 # Abnormal stop reasons and closing notices share their names; normal ones have no notice.
-_CLOSING_CODES: Final = {StopReason(code.value): code for code in CLOSING}
+_CLOSING_CODES: Final = {StopReason(code.value): code for code in CLOSING_NOTICES}
 _STOP_TEXTS = {
     StopReason.ABORTED: "The turn was stopped by its user.",
     StopReason.INTERRUPTED: "The turn was interrupted.",
@@ -250,12 +250,12 @@ _STOP_TEXTS = {
 
 
 def _is_closing(part: Part) -> bool:
-    return isinstance(part, Notice) and part.code in CLOSING
+    return isinstance(part, Notice) and part.code in CLOSING_NOTICES
 
 
 def _is_aside(row: Message) -> bool:
     return row.role is Role.SYSTEM and all(
-        isinstance(part, Plan) or (isinstance(part, Notice) and part.code not in CLOSING)
+        isinstance(part, Plan) or (isinstance(part, Notice) and part.code not in CLOSING_NOTICES)
         for part in row.parts
     )
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.ids import CallId, MessageId
 from holdfast.domain.messages import (
-    CLOSING,
+    CLOSING_NOTICES,
     Compaction,
     Message,
     Notice,
@@ -229,7 +229,7 @@ class Conversation:
     def _note(self, row: Message) -> None:
         """Append what Holdfast or a client has noted for the model."""
         for part in row.parts:
-            if isinstance(part, Notice) and part.code in CLOSING:
+            if isinstance(part, Notice) and part.code in CLOSING_NOTICES:
                 self.add("user", REMARKS[part.code])
             elif isinstance(part, Notice) and part.code in _FOR_MODEL:
                 self.add("user", f"({part.text})")

@@ -326,7 +326,7 @@ async def abort_children(writer: SessionWriter, reason: str | None = None) -> No
             await abort_children(below, reason)
 
 
-CLOSING: Final[Mapping[Status, Verb]] = {
+VERB_BY_ENDING: Final[Mapping[Status, Verb]] = {
     Status.COMPLETED: Verb.COMPLETE,
     Status.CANCELLED: Verb.CANCEL,
 }
@@ -353,7 +353,7 @@ async def close(
 
     Returns what was closed, deepest last; nothing for a closed session.
     """
-    ended = transition(writer.state.status, CLOSING[status])
+    ended = transition(writer.state.status, VERB_BY_ENDING[status])
     if ended is writer.state.status:
         return []
     if writer.state.status is Status.RUNNING:

@@ -40,7 +40,7 @@ from holdfast.services.journal import (
 from holdfast.services.leases import Leases
 from holdfast.services.session_create import ChildOpening, SessionCreation
 from holdfast.services.session_lifecycle import (
-    CLOSING,
+    VERB_BY_ENDING,
     DeletePolicy,
     Interruption,
     Interruptions,
@@ -291,7 +291,7 @@ class Sessions:
         reason: str | None = None,
     ) -> Session:
         """Close a session as completed or cancelled; a running turn is stopped with it."""
-        if status not in CLOSING:
+        if status not in VERB_BY_ENDING:
             raise Invalid(
                 Code.INVALID_INPUT, "A session can be closed only as completed or cancelled."
             )

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.domain.tools import ALWAYS, CATALOGUE, ELSEWHERE, remote_id
+from holdfast.domain.tools import ACCEPTED_TOOLS, ALWAYS, CATALOGUE, remote_id
 from holdfast.workflows.model import NodeType, Workflow
 
 
@@ -57,7 +57,7 @@ def _check_agents(workflow: Workflow, agents: Mapping[str, Mapping[str, Any]]) -
         if agent is None or agent.get("program"):
             continue
         for tool in node.get("tools", ()):
-            if tool not in CATALOGUE | ELSEWHERE and not tool.startswith(_servers(agent)):
+            if tool not in CATALOGUE | ACCEPTED_TOOLS and not tool.startswith(_servers(agent)):
                 yield _finding(FindingCode.UNKNOWN_TOOL, node, f"there is no tool {tool}")
             elif not has_tool(agent, tool):
                 message = f"agent {node['agent_ref']} does not have {tool}"

@@ -17,7 +17,7 @@ from holdfast.acp.client.lenient_json import read_object
 from holdfast.domain.drafts import MessageDraft, notice_draft
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import (
-    CLOSING,
+    CLOSING_NOTICES,
     Media,
     Message,
     Notice,
@@ -92,7 +92,7 @@ def _others(parts: Sequence[Part], results: Mapping[CallId, ToolResult]) -> Iter
         if isinstance(part, ToolCall):
             arguments = _truncate(msgspec.json.encode(part.arguments).decode(), ARGUMENTS_LONGEST)
             yield f"Tool {part.name}: {arguments}\n{_result(results.get(part.id))}"
-        elif isinstance(part, Notice) and part.code in CLOSING:
+        elif isinstance(part, Notice) and part.code in CLOSING_NOTICES:
             yield f"({part.text})"
 
 

@@ -36,7 +36,7 @@ from holdfast.domain.events import (
 )
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import (
-    CLOSING,
+    CLOSING_NOTICES,
     Message,
     Notice,
     NoticeCode,
@@ -264,7 +264,7 @@ class ChatScreen(Protocol):
 
 
 # Notices that repeat the event of a turn or a session.
-_REPORTED_ELSEWHERE = CLOSING | {NoticeCode.SESSION_CLOSED, NoticeCode.CALL_SETTLED}
+_REPORTED_ELSEWHERE = CLOSING_NOTICES | {NoticeCode.SESSION_CLOSED, NoticeCode.CALL_SETTLED}
 # Advice to retry after a failed turn; removed where the retry is automatic.
 _ADVICE: Final = re.compile(r" (?:Wait [^.]*, then s|S)end a message to try again\.$")
 
