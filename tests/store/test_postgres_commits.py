@@ -471,7 +471,7 @@ async def test_who_waits_for_a_row_keeps_others_waiting_only_for_a_moment(
 async def test_who_waits_for_a_row_too_long_is_told(
     databases: Databases, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "LATEST", 0.0)
+    monkeypatch.setattr(writer, "ROW_LOCK_SECONDS", 0.0)
     (head,) = await _opened(stores[0])
 
     with raw_rows(databases.server.url("usual")) as rows:

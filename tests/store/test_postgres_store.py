@@ -338,7 +338,7 @@ async def test_who_waits_for_a_row_too_long_isappending(
     url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(postgre_writer, "LATEST", 0.0)
+    monkeypatch.setattr(postgre_writer, "ROW_LOCK_SECONDS", 0.0)
     with raw_rows(url) as rows:
         rows.execute("BEGIN")
         rows.execute("SELECT 1 FROM sessions WHERE key = ? FOR UPDATE", (head.key,))

@@ -22,7 +22,7 @@ LOST_RACE: Final = (
     asyncpg.LockNotAvailableError,
 )
 # Another process inserted or deleted a row meanwhile; a retry sees the change.
-LATE: Final = (asyncpg.UniqueViolationError, asyncpg.ForeignKeyViolationError)
+RULE_VIOLATIONS: Final = (asyncpg.UniqueViolationError, asyncpg.ForeignKeyViolationError)
 # The connection is unusable; a new one may work.
 GONE: Final = (
     OSError,

@@ -23,8 +23,8 @@ from holdfast.store.postgres.commit import CommitRows, build_commit_rows, group_
 from holdfast.store.postgres.connect import RECONNECT_TIMEOUT, Link
 from holdfast.store.postgres.connection import PostgresConnection
 from holdfast.store.postgres.errors import (
-    LATE,
     LOST_RACE,
+    RULE_VIOLATIONS,
     LostError,
     busy,
     describe,
@@ -46,7 +46,7 @@ WORTH_PARTING: Final = 32
 # Transactions at a time.
 TRANSACTIONS: Final = 4
 # Seconds that work waits for row locks of other transactions.
-LATEST: Final = 30.0
+ROW_LOCK_SECONDS: Final = 30.0
 # A longer lock timeout than that of a group, because only this work waits; it is tried again.
 _BEGIN: Final = "BEGIN; SET LOCAL lock_timeout = '250ms'"
 # A violated rule may be the work of another process, which a repetition sees.
@@ -177,9 +177,11 @@ class QueuedCommits(Struct, frozen=True):
 class PostgresWriter:
     """Writes commits in groups, and runs other work in transactions."""
 
-    def __init__(self, link: Link, word: Callable[[set[int]], tuple[str, str | None]]) -> None:
-        """`word` returns the channel and the notification for sessions with new events."""
-        self._notification = word
+    def __init__(
+        self, link: Link, make_notification: Callable[[set[int]], tuple[str, str | None]]
+    ) -> None:
+        """`make_notification` returns the channel and the text for sessions with new events."""
+        self._make_notification = make_notification
         # Called after each commit.
         self.count: Callable[[], None] = lambda: None
         self._group = WriterConnection(link)
@@ -237,9 +239,9 @@ class PostgresWriter:
 
     async def _transact(self, work: Work[T]) -> T:
         """Run work until it is committed or refused; reconnects after a lost connection."""
-        latest = time.monotonic() + LATEST
+        lock_deadline = time.monotonic() + ROW_LOCK_SECONDS
         deadline = time.monotonic() + RECONNECT_TIMEOUT
-        late = 0
+        violations = 0
         while True:
             async with self._room:
                 writer = self._idle.pop()
@@ -252,12 +254,12 @@ class PostgresWriter:
                     log.debug(
                         "a transaction lost a lock conflict and is retried: %s", describe(error)
                     )
-                    if time.monotonic() > latest:
+                    if time.monotonic() > lock_deadline:
                         raise busy() from error
                     deadline = time.monotonic() + RECONNECT_TIMEOUT
                 except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-                    late += 1
-                    if not isinstance(error, LATE) or late == _TRIES:
+                    violations += 1
+                    if not isinstance(error, RULE_VIOLATIONS) or violations == _TRIES:
                         log.error("a statement was refused: %s", describe(error))
                         raise meaning(error) from error
                 finally:
@@ -284,8 +286,8 @@ class PostgresWriter:
         """Commit a transaction; raises after a lost connection if it was not applied."""
         try:
             if connection.has_written:
-                word = self._notification(connection.touched)
-                await connection.row(NOTE, *writer.begin(), *word)
+                notification = self._make_notification(connection.touched)
+                await connection.row(NOTE, *writer.begin(), *notification)
             await connection.command("COMMIT")
         except LostError as error:
             if not await writer.was_applied(error):
@@ -382,7 +384,7 @@ class PostgresWriter:
         deadline = time.monotonic() + RECONNECT_TIMEOUT
         while True:
             connection = await self._group.connection()
-            note = *self._group.begin(), *self._notification(keys)
+            note = *self._group.begin(), *self._make_notification(keys)
             sql, values = group_statement(rows, *note, skip=skip)
             try:
                 *_, is_written, found = await connection.row(sql, *values)
