@@ -196,7 +196,7 @@ def build_children(
 
 def _redact(secrets: Secrets, value: Any) -> Any:
     # By the newest scrubber: a secret may be registered at any time.
-    return secrets.scrubber.cleaned(value)
+    return secrets.scrubber.redact_value(value)
 
 
 class LoopParts(NamedTuple):
@@ -238,7 +238,7 @@ def build_loops(
             find_model=parts.models.named,
             new_id=records.id_factory.new,
             now=parts.clock.now,
-            clean=partial(_redact, records.secrets),
+            redact=partial(_redact, records.secrets),
         )
 
     loops = Loops(functions.owner, services)
@@ -316,7 +316,7 @@ def result_bounds(store: Store, scrubber: Callable[[], Scrubber]) -> BoundResult
     async def bound(result: Any, key: SessionKey) -> Any:
         from holdfast.engine.tool_results import limit_result
 
-        return await limit_result(scrubber().cleaned(result), SessionOutputStore(store, key))
+        return await limit_result(scrubber().redact_value(result), SessionOutputStore(store, key))
 
     return bound
 

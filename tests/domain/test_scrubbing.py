@@ -51,7 +51,7 @@ def test_a_secret_is_found_however_it_is_spelled(
 ) -> None:
     spelled = SPELLINGS[spelling](SECRETS[name])
 
-    cleaned = scrubber.clean(f"before {spelled} after")
+    cleaned = scrubber.redact_text(f"before {spelled} after")
 
     assert cleaned.startswith("before ")
     assert cleaned.endswith(" after")
@@ -70,9 +70,9 @@ def test_json_stays_json_and_only_its_secrets_change(
     told = f"before\t{SPELLINGS[spelling](SECRETS[name])}\\ after"
     value = {"n": 12345678901234567890, told: ["ä\x1b", {"x": told, "y": 1.5}]}
 
-    cleaned = scrubber.clean_json(msgspec.json.encode(value))
+    cleaned = scrubber.redact_json(msgspec.json.encode(value))
 
-    expected = scrubber.clean(told)
+    expected = scrubber.redact_text(told)
     assert expected != told
     assert json.loads(cleaned) == {
         "n": 12345678901234567890,
@@ -84,8 +84,8 @@ def test_what_holds_no_secret_is_the_same_object_afterwards(scrubber: Scrubber) 
     text = f"almost: {KEY[:-1]}, and 0aB1cD2eF3gH4iJ5kL6n"
     encoded = msgspec.json.encode({"text": text, "x": [1, True, None]})
 
-    assert scrubber.clean(text) is text
-    assert scrubber.clean_json(encoded) is encoded
+    assert scrubber.redact_text(text) is text
+    assert scrubber.redact_json(encoded) is encoded
     assert not scrubber.holds(text)
 
 
@@ -93,8 +93,8 @@ def test_without_secrets_everything_is_left_as_it_is() -> None:
     scrubber = Scrubber()
     text = f"a text with {KEY}"
 
-    assert scrubber.clean(text) is text
-    assert scrubber.clean_json(text.encode()) == text.encode()
+    assert scrubber.redact_text(text) is text
+    assert scrubber.redact_json(text.encode()) == text.encode()
     assert scrubber.unfinished(text) == len(text)
 
 
@@ -103,7 +103,7 @@ def test_a_secret_of_less_than_eight_characters_is_not_managed() -> None:
     scrubber = Scrubber([("short", Secret(short)), ("enough", Secret(enough))])
 
     assert len(enough) == SHORTEST
-    assert scrubber.clean(f"{short} {enough}") == f"{short} [secret:enough]"
+    assert scrubber.redact_text(f"{short} {enough}") == f"{short} [secret:enough]"
 
 
 def test_the_lines_of_a_secret_are_found_apart() -> None:
@@ -112,7 +112,7 @@ def test_the_lines_of_a_secret_are_found_apart() -> None:
         [("pem", Secret(f"-----BEGIN KEY-----\n{body}\nshort=\n-----END KEY-----"))]
     )
 
-    assert scrubber.clean(f"+-----BEGIN KEY-----\n+{body}\n 3  short=") == (
+    assert scrubber.redact_text(f"+-----BEGIN KEY-----\n+{body}\n 3  short=") == (
         "+-----BEGIN KEY-----\n+[secret:pem]\n 3  short="
     )
 
@@ -120,13 +120,13 @@ def test_the_lines_of_a_secret_are_found_apart() -> None:
 def test_of_two_secrets_that_begin_alike_the_longer_one_is_found_whole() -> None:
     scrubber = Scrubber([("short", Secret(KEY)), ("long", Secret(f"{KEY}-and-more"))])
 
-    assert scrubber.clean(f"{KEY}-and-more {KEY}") == "[secret:long] [secret:short]"
+    assert scrubber.redact_text(f"{KEY}-and-more {KEY}") == "[secret:long] [secret:short]"
 
 
 def test_a_name_cannot_break_json_or_hold_a_line_break() -> None:
     scrubber = Scrubber([('a "b"\n\\', Secret(KEY))])
 
-    assert scrubber.clean_json(b'"%b"' % KEY.encode()) == b'"[secret:a__b___]"'
+    assert scrubber.redact_json(b'"%b"' % KEY.encode()) == b'"[secret:a__b___]"'
 
 
 def test_a_match_that_begins_inside_of_an_escape_is_none() -> None:
@@ -136,7 +136,7 @@ def test_a_match_that_begins_inside_of_an_escape_is_none() -> None:
 
     assert b"nABCDEFGH" in encoded
     assert b"b1234567" in encoded
-    assert scrubber.clean_json(encoded) is encoded
+    assert scrubber.redact_json(encoded) is encoded
 
 
 def test_a_text_that_is_nothing_but_a_word_of_the_format_stays() -> None:
@@ -145,7 +145,7 @@ def test_a_text_that_is_nothing_but_a_word_of_the_format_stays() -> None:
     scrubber = Scrubber((f"odd{number}", Secret(word)) for number, word in enumerate(words))
     encoded = b'{"role":"assistant","arguments":{},"type":"tool_result","text":"my assistant"}'
 
-    assert scrubber.clean_json(encoded) == (
+    assert scrubber.redact_json(encoded) == (
         b'{"role":"assistant","arguments":{},"type":"tool_result","text":"my [secret:odd0]"}'
     )
 
@@ -155,7 +155,7 @@ def test_a_secret_that_is_one_plain_word_is_found_where_it_is_all_of_a_text(word
     scrubber = Scrubber([("odd", Secret(word))])
     call = a_call(arguments={"password": word, word: [word, f"x {word}"]})
 
-    assert scrubber.cleaned(call) == a_call(
+    assert scrubber.redact_value(call) == a_call(
         arguments={
             "password": "[secret:odd]",
             "[secret:odd]": ["[secret:odd]", "x [secret:odd]"],
@@ -167,15 +167,15 @@ def test_a_value_is_cleaned_as_a_whole(scrubber: Scrubber) -> None:
     call = a_call(arguments={"header": ["Basic", KEY], "n": 1})
     other = a_call()
 
-    assert scrubber.cleaned(call) == a_call(
+    assert scrubber.redact_value(call) == a_call(
         arguments={"header": ["Basic", "[secret:openai:default]"], "n": 1}
     )
-    assert scrubber.cleaned(other) is other
+    assert scrubber.redact_value(other) is other
 
 
 def test_what_may_be_shown_has_neither_secrets_nor_credentials(scrubber: Scrubber) -> None:
     assert (
-        scrubber.clean_and_mask(f"{KEY} and ghp_abcdefghij0123456789")
+        scrubber.redact_and_mask(f"{KEY} and ghp_abcdefghij0123456789")
         == "[secret:openai:default] and [masked]"
     )
     assert scrubber.mask(b'{"a":"ghp_abcdefghij0123456789"}') == b'{"a":"[masked]"}'
@@ -201,7 +201,7 @@ def test_in_pieces_a_text_loses_the_same_secrets_as_whole(texts: list[str], size
 
     pieces = [stream.feed(whole[at : at + size]) for at in range(0, len(whole), size)]
 
-    assert "".join([*pieces, stream.rest()]) == scrubber.clean(whole)
+    assert "".join([*pieces, stream.rest()]) == scrubber.redact_text(whole)
     assert stream.rest() == ""
 
 

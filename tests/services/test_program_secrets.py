@@ -34,6 +34,6 @@ async def test_any_other_variable_is_our_own_and_is_masked_from_then_on() -> Non
 
     assert found is not None
     assert found.reveal() == "not-to-be-told"
-    assert secrets.scrubber.clean("it said not-to-be-told") == "it said [secret:OWN_SETTING]"
+    assert secrets.scrubber.redact_text("it said not-to-be-told") == "it said [secret:OWN_SETTING]"
     assert await secrets.of_variable("EMPTY") is None
     assert await secrets.of_variable("NOWHERE") is None

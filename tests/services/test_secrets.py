@@ -93,7 +93,7 @@ async def test_the_scrubber_knows_the_environment_from_the_start() -> None:
     }
     secrets = Secrets(MemoryKeychain(), environment, VARIABLES)
 
-    cleaned = secrets.scrubber.clean(" ".join(environment.values()))
+    cleaned = secrets.scrubber.redact_text(" ".join(environment.values()))
 
     assert cleaned.split() == [
         "[secret:OPENAI_API_KEY]",
@@ -116,8 +116,8 @@ async def test_what_was_handed_out_is_known_for_good() -> None:
     secrets.remember("token", Secret("fourth-key-1"))
     secrets.remember("nothing", Secret(""))
 
-    assert before.clean(text) == text
-    assert secrets.scrubber.clean(text) == (
+    assert before.redact_text(text) == text
+    assert secrets.scrubber.redact_text(text) == (
         "[secret:openai:default] [secret:openai:default] [secret:mcp:notes] [secret:token]"
     )
 

@@ -472,7 +472,7 @@ async def test_the_local_secret_is_scrubbed_wherever_the_house_is_open(
         (row,) = await later.read(session.id)
 
     assert row.text == "it is [secret:token]"
-    assert quiet.secrets.scrubber.clean(secret) == "[secret:token]"
+    assert quiet.secrets.scrubber.redact_text(secret) == "[secret:token]"
 
 
 async def test_a_house_opens_beside_an_unsafe_file(quiet: Holdfast, home: Path) -> None:

@@ -155,9 +155,9 @@ def _report(error: HoldfastError, *, as_json: bool) -> int:
     if as_json:
         # Details may have values without a JSON form, and reporting an error must not raise one.
         body = json.dumps(error.body(), default=str, separators=(",", ":")).encode()
-        line = scrubber.mask(scrubber.clean_json(body)).decode()
+        line = scrubber.mask(scrubber.redact_json(body)).decode()
     else:
-        message = scrubber.clean_and_mask(error.message)
+        message = scrubber.redact_and_mask(error.message)
         line = f"{PROGRAM}: {one_line(message, longest=2_000)}"
     sys.stderr.write(f"{line}\n")
     return exit_code(error)

@@ -110,7 +110,7 @@ class LineFormatter(logging.Formatter):
         if not record.exc_info:
             return ""
         text = self.formatException(record.exc_info)[-TRACE_LONGEST - _MARGIN :]
-        cleaned = self.scrubber().clean_and_mask(text)
+        cleaned = self.scrubber().redact_and_mask(text)
         return cleaned if len(cleaned) <= TRACE_LONGEST else f"…{cleaned[-TRACE_LONGEST:]}"
 
     def _field(self, name: str, value: Any) -> Any:
@@ -124,7 +124,7 @@ class LineFormatter(logging.Formatter):
         return MASK if is_secret else self._safe(_text_of(value), FIELD_LONGEST)
 
     def _safe(self, text: str, longest: int) -> str:
-        cleaned = self.scrubber().clean_and_mask(text[: longest + _MARGIN])
+        cleaned = self.scrubber().redact_and_mask(text[: longest + _MARGIN])
         return cleaned if len(cleaned) <= longest else f"{cleaned[:longest]}… ({len(text)})"
 
 

@@ -163,9 +163,9 @@ class CommitBuilder:
         self._approvals: dict[str, Approval] = {}
         self._tools: tuple[str, ...] = ()
 
-    def clean(self, value: T) -> T:
+    def redact(self, value: T) -> T:
         """Return the value without known secrets, as it may be stored."""
-        return self._scrubber.cleaned(value)
+        return self._scrubber.redact_value(value)
 
     def update(self, **changes: Any) -> None:
         """Change fields of the session state."""
@@ -210,7 +210,7 @@ class CommitBuilder:
                 case ApprovalDecided():
                     self._add_decision(draft)
                 case TitleChange():
-                    self.update(title=self.clean(draft.over(self.state.title)))
+                    self.update(title=self.redact(draft.over(self.state.title)))
                 case Summary():
                     self._add_summary(draft)
                 case ToolsFound():
@@ -218,7 +218,7 @@ class CommitBuilder:
                     # Advances `updated_at`, so that clients comparing times see a change.
                     self.tick()
                 case CallDetails():
-                    details = calls.add_details(self.clean(draft.arguments))
+                    details = calls.add_details(self.redact(draft.arguments))
                     self.advance_call(draft.call_id, details)
                 case _:
                     self.add_event(draft, turn)
@@ -231,7 +231,7 @@ class CommitBuilder:
         if at is None:
             at = self._last = max(self._now, self._last + 1)
         encoded = encode_parts(draft.parts)
-        content = self._scrubber.clean_json(encoded)
+        content = self._scrubber.redact_json(encoded)
         # The scrubber returns the same object if nothing matched, which saves decoding it again.
         if content is not encoded:
             draft = replace(draft, parts=decode_parts(content))
@@ -284,7 +284,7 @@ class CommitBuilder:
             self.advance_call(payload.call_id, lambda call: calls.settle_call(call, payload.how))
         content = encode_stored(payload)
         if not isinstance(payload, _PLAIN):
-            content = self._scrubber.clean_json(content)
+            content = self._scrubber.redact_json(content)
             # Deltas are not masked by pattern, because they must add up to the stored row.
             if not isinstance(payload, StepDelta):
                 content = mask_json(content)
@@ -369,14 +369,14 @@ class CommitBuilder:
 
     def _add_question(self, question: Question, turn: int) -> None:
         """Add a question; it waits for its answer from here on."""
-        question = self.clean(question)
+        question = self.redact(question)
         at = self.add_event(question_event(question), turn)
         self.add_approval(self._approval(question, at))
 
     def _add_decision(self, draft: ApprovalDecided) -> None:
         """Add an approval that a rule has already answered; emits no question event."""
         at = self.tick()
-        asked = self._approval(self.clean(draft.question), at)
+        asked = self._approval(self.redact(draft.question), at)
         decided = apply_answer(asked, draft.answer, at=instant(at))
         self.add_approval(decided)
         self.add_event(answer_event(decided))

@@ -288,7 +288,7 @@ class Scrubber:
             bytewise(anchor) for managed in self._managed for anchor in managed.anchors
         )
 
-    def clean(self, text: str) -> str:
+    def redact_text(self, text: str) -> str:
         """Return the text with `[secret:name]` for each secret; the same object if none."""
         for managed in self._managed:
             for anchor in managed.anchors:
@@ -297,7 +297,7 @@ class Scrubber:
                     break
         return text
 
-    def clean_json(self, encoded: bytes) -> bytes:
+    def redact_json(self, encoded: bytes) -> bytes:
         """Return JSON with the secrets redacted, still valid; the same object if there are none.
 
         A string equal to a word of the format (key, tag or enum value) is not replaced, because the
@@ -312,23 +312,23 @@ class Scrubber:
                 return self._text_by_text(encoded)
         return encoded
 
-    def cleaned(self, value: T) -> T:
+    def redact_value(self, value: T) -> T:
         """Return a value made of structs with the secrets redacted; the same object if none."""
         encoded = _encoder.encode(value)
-        clean = self.clean_json(encoded)
+        clean = self.redact_json(encoded)
         return value if clean is encoded else msgspec.json.decode(clean, type=type(value))
 
     def mask(self, encoded: bytes) -> bytes:
         """Return JSON with likely credentials masked; the same object if there are none."""
         return mask_json(encoded)
 
-    def clean_and_mask(self, text: str) -> str:
+    def redact_and_mask(self, text: str) -> str:
         """Return text that is safe to show and log: secrets redacted, credentials masked."""
-        return mask_text(self.clean(text))
+        return mask_text(self.redact_text(text))
 
     def holds(self, text: str) -> bool:
         """Return whether the text contains a managed secret."""
-        return self.has_secrets and self.clean(text) is not text
+        return self.has_secrets and self.redact_text(text) is not text
 
     def shows_mark(self, text: str) -> bool:
         """Return whether the text contains the mark of a redacted secret."""
@@ -347,7 +347,7 @@ class Scrubber:
         # Replace string by string, because a replacement must not split an escape sequence.
         for found in JSON_TEXT.finditer(encoded):
             text = _decoder.decode(found[1])
-            cleaned = self.clean(text)
+            cleaned = self.redact_text(text)
             if cleaned is not text and text not in _own_words():
                 pieces += [encoded[done : found.start()], _encoder.encode(cleaned)]
                 done = found.end(1)
@@ -370,8 +370,8 @@ class ScrubbedStream:
         if not scrubber.has_secrets and not self._held:
             self._shown = (self._shown + text)[-_SHOWN_LONGEST:]
             return text
-        shown = scrubber.clean(self._shown)
-        cleaned = _behind(shown, scrubber.clean(shown + self._held + text))
+        shown = scrubber.redact_text(self._shown)
+        cleaned = _behind(shown, scrubber.redact_text(shown + self._held + text))
         cut = scrubber.unfinished(cleaned)
         self._held = cleaned[cut:]
         self._shown = (shown + cleaned[:cut])[-_SHOWN_LONGEST:]

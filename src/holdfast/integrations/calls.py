@@ -240,7 +240,7 @@ class DurableCalls:
         writer = foreign.writer
         call = await writer.load_call(CallId(request.id))
         if call is not None:
-            asked, known = digest(writer.clean(request.arguments)), digest(call.arguments)
+            asked, known = digest(writer.redact(request.arguments)), digest(call.arguments)
             if (call.name, known) != (request.name, asked):
                 raise Conflict(
                     Code.CALL_MISMATCH,

@@ -76,7 +76,7 @@ class HoldfastSessionStore(SessionStore):  # type: ignore[misc]
                     if found.cost is not None:
                         await writer.charge(found.cost)
                     if found.title is not None:
-                        writer.writer.update(title=writer.writer.clean(found.title)[:255])
+                        writer.writer.update(title=writer.writer.redact(found.title)[:255])
                 await self._summarise(writer, key, fresh)
                 if not is_asking:
                     writer.settle()

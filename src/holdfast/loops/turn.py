@@ -95,7 +95,7 @@ class LoopServices(Struct, frozen=True, kw_only=True):
     new_id: Callable[[], str]
     now: Callable[[], datetime]
     # Returns a value without managed secrets, as it is recorded.
-    clean: Callable[[Any], Any]
+    redact: Callable[[Any], Any]
 
 
 class Branch:
@@ -356,7 +356,7 @@ class LoopTurn(Branch):
     ) -> Any:
         """Return the value of the call at a position; runs it if no outcome is recorded."""
         call_id = call_id_of(self.number, position, self._run)
-        digest = digest_arguments(self.parts.clean(arguments))
+        digest = digest_arguments(self.parts.redact(arguments))
         found = self._recorded.find(call_id, position, "call", name, digest)
         if found is not None and isinstance(found.result, ToolResult):
             self._show_rows_through(call_id)
@@ -398,7 +398,7 @@ class LoopTurn(Branch):
         self, position: Position, name: str, fn: Callable[..., Any], args: Sequence[Any]
     ) -> Any:
         """Return the result of the step at a position; runs it if none is recorded."""
-        digest = digest_arguments(self.parts.clean([each for each in args if _is_plain(each)]))
+        digest = digest_arguments(self.parts.redact([each for each in args if _is_plain(each)]))
         key = call_id_of(self.number, position, self._run)
         found = self._recorded.find(key, position, "step", name, digest)
         if found is not None and isinstance(found.result, Step):
@@ -413,7 +413,7 @@ class LoopTurn(Branch):
             digest=digest,
             status=done.status,
             # Without secrets, as a replay returns it.
-            result=self.parts.clean(done.result),
+            result=self.parts.redact(done.result),
             error=done.error,
             milliseconds=round((time.monotonic() - begun) * 1000),
         )

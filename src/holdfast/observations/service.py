@@ -200,8 +200,11 @@ def _only_new(
 def _redact(claim: Claim, scrubber: Scrubber) -> Claim:
     """Return the claim with known secrets redacted, also in its key and origin."""
     payload, mark = claim.payload, claim.idempotency_key
-    key, content = scrubber.clean(payload.key), scrubber.clean_json(payload.content)
-    source, mark = scrubber.clean(claim.source), None if mark is None else scrubber.clean(mark)
+    key, content = scrubber.redact_text(payload.key), scrubber.redact_json(payload.content)
+    source, mark = (
+        scrubber.redact_text(claim.source),
+        None if mark is None else scrubber.redact_text(mark),
+    )
     # The scrubber returns the same object if it found no secret, which is the usual case.
     if content is not payload.content:
         digest = hashlib.sha256(content).hexdigest()

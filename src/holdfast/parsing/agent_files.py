@@ -121,7 +121,7 @@ def build_agent(raw: Any, *, where: str, scrubber: Scrubber | None = None) -> Ag
     leaks = [path for path, name, text in texts if managed.holds(text) or is_credential(text, name)]
     if leaks:
         # Redacted, because a key in the path may be the secret itself.
-        paths = [managed.clean_and_mask(path) for path in dict.fromkeys(leaks[:_FAULTS_SHOWN])]
+        paths = [managed.redact_and_mask(path) for path in dict.fromkeys(leaks[:_FAULTS_SHOWN])]
         raise Invalid(
             Code.SECRET_IN_FILE,
             f"{where} seems to contain a secret at {', '.join(paths)}; store it in the "

@@ -142,7 +142,7 @@ class AgentProcesses(Background):
             found = await writer.tx.programs.get(key) or ProcessRecord()
             if not is_alive and _is_another(found, process_record):
                 return found
-            kept = writer.clean(replace(process_record, holder=holder))
+            kept = writer.redact(replace(process_record, holder=holder))
             # Activity is reported often, and usually nothing else has changed.
             if msgspec.json.encode(kept) != msgspec.json.encode(found):
                 await writer.tx.programs.save(key, kept)

@@ -131,7 +131,7 @@ class Agents:
             stamps = {"id": agent_id, "owner": owner, "created_at": now, "updated_at": now}
             agent = await self._with_models(tx, _agent({**wanted, "slug": slug}, stamps), models)
             require_definitions(agent.tools)
-            agent = self._scrubber().cleaned(agent)
+            agent = self._scrubber().redact_value(agent)
             await tx.agents.add(agent, digest)
             await adopt_zones(
                 tx, agent, stamp_of(Stamping(clock=self._clock, id_factory=self._id_factory))
@@ -187,7 +187,7 @@ class Agents:
                 raise stale_etag()
             if wanted.get("slug", agent.slug) != agent.slug:
                 await _free_slug(tx, owner, wanted)
-            changed = self._scrubber().cleaned(_agent(asdict(agent) | wanted, {}))
+            changed = self._scrubber().redact_value(_agent(asdict(agent) | wanted, {}))
             if changed.tools != agent.tools:
                 require_definitions(changed.tools)
             if models is not None:

@@ -126,7 +126,7 @@ class JournalTransaction:
 
     async def start(self, session: Session, state: SessionState, digest: bytes) -> SessionWriter:
         """Create a new session."""
-        written = self._stamping.scrubber().cleaned(session)
+        written = self._stamping.scrubber().redact_value(session)
         state = replace(state, title=written.title)
         return self._writer(await self.tx.sessions.add(written, state, digest))
 

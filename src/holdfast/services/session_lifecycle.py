@@ -90,7 +90,7 @@ async def admit(
     `start` begins the turn in the same transaction, which saves a commit if it runs here.
     """
     # Before the status check: an idempotent retry succeeds even after the session was closed.
-    stored = await _find_repeat(writer, writer.clean(draft))
+    stored = await _find_repeat(writer, writer.redact(draft))
     if stored is not None:
         return Admission(made=Created(value=stored, is_new=False), key=writer.state.key)
     was_closed = reopen is not None and await reopen(writer)
@@ -145,7 +145,7 @@ async def record(writer: SessionWriter, draft: MessageDraft) -> Created[Message]
             draft = replace(draft, parts=(replace(result, name=call.name),))
         case _:
             pass
-    stored = await _find_repeat(writer, writer.clean(draft))
+    stored = await _find_repeat(writer, writer.redact(draft))
     if stored is not None:
         return Created(value=stored, is_new=False)
     await _require_held(writer, draft)
@@ -189,7 +189,7 @@ async def _stored_beginning(writer: SessionWriter, drafts: Sequence[MessageDraft
     """Return the rows of the first messages if they are stored; no other one may be."""
     if not writer.state.messages:
         return []
-    found = [await _find_repeat(writer, writer.clean(draft)) for draft in drafts]
+    found = [await _find_repeat(writer, writer.redact(draft)) for draft in drafts]
     stored = [row for row in found if row is not None]
     is_beginning = all(row is not None for row in found[: len(stored)])
     if not is_beginning or (0 < len(stored) < len(drafts) and not await _is_end(writer, stored)):
@@ -539,7 +539,7 @@ async def move(writer: SessionWriter, context: SessionContext, leases: Leases) -
     found = await writer.tx.sessions.get_by_key(writer.state.key)
     if found is None:
         raise session_not_found()
-    session = writer.clean(replace(found[0], context=context))
+    session = writer.redact(replace(found[0], context=context))
     await writer.tx.sessions.patch(writer.state.key, session)
     before = found[0].context.working_dir
     text = f"The session now works in {context.working_dir}; before, it worked in {before}."

@@ -225,7 +225,7 @@ class Sessions:
                 raise session_not_found()
             if expected is not None and not expected(self._view(*found)):
                 raise stale_etag()
-            session = writer.clean(await self._creation.patched(writer.tx, found[0], changes))
+            session = writer.redact(await self._creation.patched(writer.tx, found[0], changes))
             if session != found[0]:
                 await writer.tx.sessions.patch(writer.state.key, session)
                 # Advances `updated_at`, so that clients comparing times see a change.

@@ -101,7 +101,7 @@ class LocalToolbox:
         """Return which configured servers or tools are missing here, as sentences for display."""
         if self._remote is None or not (workspace.servers or workspace.session_servers):
             return ()
-        return tuple(map(self._scrubber().clean, await self._remote.troubles(workspace)))
+        return tuple(map(self._scrubber().redact_text, await self._remote.troubles(workspace)))
 
     async def plan(
         self, workspace: ToolWorkspace, request: RequestedCall
@@ -174,14 +174,14 @@ class LocalToolbox:
         # A thread only for large results, because awaiting one could be cancelled and lose the
         # result.
         if is_small([done.result, done.error.message if done.error else ""]):
-            return scrubber.cleaned(done)
-        return await asyncio.to_thread(scrubber.cleaned, done)
+            return scrubber.redact_value(done)
+        return await asyncio.to_thread(scrubber.redact_value, done)
 
     def _redact_tools(self, tools: Iterable[LlmTool]) -> Iterator[LlmTool]:
         """Yield server tools with secrets redacted; drop a tool whose name contains a secret."""
         scrubber = self._scrubber()
         for tool in tools:
-            shown = scrubber.cleaned(tool)
+            shown = scrubber.redact_value(tool)
             if shown.name == tool.name:
                 yield shown
 
@@ -226,9 +226,9 @@ class LocalToolbox:
             effect=tool.effect(arguments),
             tool_class=aim.tool_class,
             digest=digest_call(request.name, request.arguments, workspace.working_dir, aim.targets),
-            question=scrubber.clean(aim.question),
+            question=scrubber.redact_text(aim.question),
             preview=aim.preview
-            and {key: scrubber.clean(text) for key, text in aim.preview.items()},
+            and {key: scrubber.redact_text(text) for key, text in aim.preview.items()},
             memory=aim.memory,
             approval=aim.approval,
             slot=aim.slot,
@@ -286,7 +286,7 @@ def _require_no_secret(request: RequestedCall, scrubber: Scrubber) -> None:
     arguments.
     """
     encoded = msgspec.json.encode(request.arguments)
-    if scrubber.clean_json(encoded) is not encoded:
+    if scrubber.redact_json(encoded) is not encoded:
         raise ToolFailure(
             ResultCode.INVALID_ARGUMENTS,
             "The arguments contain a secret that Holdfast manages, so the call was not "

@@ -287,12 +287,12 @@ class Exports:
     ) -> Pieces:
         def sections(batch: MessageBatch) -> bytes:
             scrubber = self._scrubber()
-            texts = (scrubber.clean_and_mask(_section(row)) for row in batch.rows)
+            texts = (scrubber.redact_and_mask(_section(row)) for row in batch.rows)
             return "".join(f"\n{text}" for text in texts).encode()
 
         title = " ".join((session.title or f"Session {session.id}").split())
         head = f"# {title}\n{_tree_note(session, children)}"
-        yield self._scrubber().clean_and_mask(head).encode()
+        yield self._scrubber().redact_and_mask(head).encode()
         async for batch in batches:
             yield await self._build(sections, batch)
 
@@ -302,7 +302,7 @@ class Exports:
 
         def redact(batch: MessageBatch) -> tuple[list[Message], int]:
             # Redacted before the export, because a masked id or name would be invalid in the file.
-            rows = [scrubber.cleaned(row) for row in batch.rows]
+            rows = [scrubber.redact_value(row) for row in batch.rows]
             return rows, self._workflows.size_of(rows, refs)
 
         rows: list[Message] = []
@@ -314,7 +314,7 @@ class Exports:
                 self._workflows.require_size(size)
                 rows += more
         made, text = await self._build(
-            lambda kept: self._workflows.text_of(scrubber.cleaned(session), kept, refs), rows
+            lambda kept: self._workflows.text_of(scrubber.redact_value(session), kept, refs), rows
         )
         _, media_type = FILES[ExportFormat.WORKFLOW]
         return ExportStream(
@@ -328,7 +328,7 @@ class Exports:
     def _redact_json(self, encoded: bytes) -> bytes:
         """Return JSON with secrets removed and masked."""
         scrubber = self._scrubber()
-        return scrubber.mask(scrubber.clean_json(encoded))
+        return scrubber.mask(scrubber.redact_json(encoded))
 
 
 async def _whole(text: str) -> Pieces:

@@ -471,7 +471,7 @@ def _end_line(line: bytes) -> bytes:
 def _clean(scrubber: Scrubber, line: bytes) -> bytes:
     """Return the line with known secrets redacted; valid JSON stays valid."""
     if is_document(line):
-        return scrubber.clean_json(line)
-    return scrubber.clean(line.decode("utf-8", "surrogateescape")).encode(
+        return scrubber.redact_json(line)
+    return scrubber.redact_text(line.decode("utf-8", "surrogateescape")).encode(
         "utf-8", "surrogateescape"
     )

@@ -37,10 +37,10 @@ class LineRedactor:
             return found
         scrubber = self._scrubber()
         try:
-            cleaned = scrubber.clean_json(line)
+            cleaned = scrubber.redact_json(line)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             # The line holds unpaired surrogates, which msgspec cannot decode.
-            return _redact_message(found, scrubber.clean)
+            return _redact_message(found, scrubber.redact_text)
         return found if cleaned is line else parse_line(cleaned)
 
     def holds(self, *texts: str) -> bool:
@@ -60,7 +60,7 @@ class LineRedactor:
 
     def text(self, text: str) -> str:
         """Return a text redacted for display."""
-        return self._scrubber().clean_and_mask(text)
+        return self._scrubber().redact_and_mask(text)
 
 
 # For connections whose peer never receives a secret.
@@ -68,24 +68,24 @@ _NO_SECRETS: Final = Scrubber()
 NO_REDACTION: Final = LineRedactor(lambda: _NO_SECRETS)
 
 
-def _redact_message(message: Incoming, clean: Callable[[str], str]) -> Incoming:
+def _redact_message(message: Incoming, redact: Callable[[str], str]) -> Incoming:
     if isinstance(message, Junk):
         return message
     if not isinstance(message, JsonRpcReply):
-        return replace(message, params=_redact_value(message.params, clean))
+        return replace(message, params=_redact_value(message.params, redact))
     error = message.error
     if error is not None:
-        error = JsonRpcError(error.code, clean(error.message), _redact_value(error.data, clean))
-    return replace(message, result=_redact_value(message.result, clean), error=error)
+        error = JsonRpcError(error.code, redact(error.message), _redact_value(error.data, redact))
+    return replace(message, result=_redact_value(message.result, redact), error=error)
 
 
-def _redact_value(value: Any, clean: Callable[[str], str]) -> Any:
+def _redact_value(value: Any, redact: Callable[[str], str]) -> Any:
     match value:
         case str():
-            return clean(value)
+            return redact(value)
         case dict():
-            return {clean(key): _redact_value(each, clean) for key, each in value.items()}
+            return {redact(key): _redact_value(each, redact) for key, each in value.items()}
         case list():
-            return [_redact_value(each, clean) for each in value]
+            return [_redact_value(each, redact) for each in value]
         case _:
             return value

@@ -595,6 +595,6 @@ async def _open_program(
         try:
             yield build_process_registry(holdfast.config, holdfast.secrets), agent.runtime
         except Unavailable as error:
-            clean = holdfast.secrets.scrubber.clean
-            details = {name: clean(str(value)) for name, value in error.details.items()}
-            raise Unavailable(error.code, clean(error.message), details) from None
+            redact = holdfast.secrets.scrubber.redact_text
+            details = {name: redact(str(value)) for name, value in error.details.items()}
+            raise Unavailable(error.code, redact(error.message), details) from None
