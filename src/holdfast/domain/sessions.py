@@ -391,12 +391,13 @@ def _faults(context: SessionContext) -> list[str]:
     """Return the paths of the fields that break a rule, never their values."""
     marked = context.selection
     rules = {
-        "working_dir": PurePath(context.working_dir).is_absolute() and _clean(context.working_dir),
-        "active_file": context.active_file is None or _filled(context.active_file),
-        "selection.file": marked is None or _filled(marked.file),
+        "working_dir": PurePath(context.working_dir).is_absolute()
+        and _is_clean(context.working_dir),
+        "active_file": context.active_file is None or _is_filled(context.active_file),
+        "selection.file": marked is None or _is_filled(marked.file),
         "selection.start_line": marked is None or marked.start_line >= 0,
         "selection.end_line": marked is None or marked.end_line >= marked.start_line,
-        "git_ref": context.git_ref is None or _filled(context.git_ref),
+        "git_ref": context.git_ref is None or _is_filled(context.git_ref),
         "variables": len(context.variables) <= VARIABLES_MOST,
     }
     # Paths only, because a value may be a secret.
@@ -404,19 +405,19 @@ def _faults(context: SessionContext) -> list[str]:
     return wrong + [
         f"variables.{key}" if _VARIABLE.fullmatch(key) else "variables"
         for key, value in context.variables.items()
-        if not (_VARIABLE.fullmatch(key) and _fits(value))
+        if not (_VARIABLE.fullmatch(key) and _is_short_enough(value))
     ]
 
 
-def _fits(value: str) -> bool:
-    return _clean(value) and len(value.encode()) <= VARIABLE_LARGEST
+def _is_short_enough(value: str) -> bool:
+    return _is_clean(value) and len(value.encode()) <= VARIABLE_LARGEST
 
 
-def _filled(text: str) -> bool:
-    return bool(text.strip()) and _clean(text)
+def _is_filled(text: str) -> bool:
+    return bool(text.strip()) and _is_clean(text)
 
 
-def _clean(text: str) -> bool:
+def _is_clean(text: str) -> bool:
     return "\x00" not in text and is_encodable(text)
 
 
