@@ -38,7 +38,13 @@ from holdfast.services.journal import (
     pause_turn,
     session_not_found,
 )
-from holdfast.services.turns import IsWanted, allow_any_turn, begin, open_step, repair_turn
+from holdfast.services.turns import (
+    IsWanted,
+    allow_any_turn,
+    begin,
+    find_unfinished_step,
+    repair_turn,
+)
 
 
 class Leases:
@@ -247,7 +253,7 @@ class Leases:
         agent = await _agent_of(writer)
         await writer.load_turn()
         calls = tuple(writer.turn_calls())
-        step = await open_step(writer)
+        step = await find_unfinished_step(writer.tx, writer.state)
         if isinstance(agent.runtime, ExternalRuntime):
             return repair_after_crash(step, calls, Recovery.CONTINUE)
         if isinstance(agent.runtime, AcpRuntime):

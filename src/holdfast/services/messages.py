@@ -52,7 +52,7 @@ from holdfast.services.session_lifecycle import (
     record_plain,
     record_turns,
 )
-from holdfast.services.turns import unfinished_step
+from holdfast.services.turns import find_unfinished_step
 
 log = logging.getLogger(__name__)
 # Rows that are written in well under a millisecond each.
@@ -349,7 +349,7 @@ async def find_unfinished(tx: Tx, state: SessionState) -> UnfinishedAnswer | Non
     """Return the text that is being streamed in a session, if any."""
     if state.status is not Status.RUNNING:
         return None
-    step = await unfinished_step(tx, state)
+    step = await find_unfinished_step(tx, state)
     if step is None or not step.text:
         return None
     return UnfinishedAnswer(

@@ -60,7 +60,7 @@ from holdfast.services.live_session import MessageRange, read_messages
 from holdfast.services.media import find_size
 from holdfast.services.models import Models
 from holdfast.services.turn_inputs import FolderProvider
-from holdfast.services.turns import begin, open_step, repair_turn
+from holdfast.services.turns import begin, find_unfinished_step, repair_turn
 from holdfast.zones.binding import unbind_zone
 
 
@@ -304,7 +304,9 @@ async def abort(
     await writer.load_turn()
     calls = tuple(writer.turn_calls())
     await repair_turn(
-        writer, repair_after_abort(await open_step(writer), calls, reason), more_turns=more_turns
+        writer,
+        repair_after_abort(await find_unfinished_step(writer.tx, writer.state), calls, reason),
+        more_turns=more_turns,
     )
     # A higher epoch: the running process gets LEASE_LOST at its next write.
     writer.update(holder=None, until=0, epoch=writer.state.epoch + 1)

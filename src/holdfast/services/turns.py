@@ -181,7 +181,10 @@ class Turns:
         async def write(writer: SessionWriter) -> TurnWritten:
             await writer.load_turn()
             calls = tuple(writer.turn_calls())
-            await repair_turn(writer, cut_short(await open_step(writer), calls, outcome))
+            await repair_turn(
+                writer,
+                cut_short(await find_unfinished_step(writer.tx, writer.state), calls, outcome),
+            )
             return TurnWritten.NEXT_TURN_WAITS if writer.state.holder else TurnWritten.ALL_ENDED
 
         return await self._journal.write_by_key(lease.key, write, lease=lease)
@@ -341,12 +344,7 @@ async def repair_turn(
             await fail_session(writer, decided.outcome)
 
 
-async def open_step(writer: SessionWriter) -> OpenStep | None:
-    """Return the unfinished model step of the running turn."""
-    return await unfinished_step(writer.tx, writer.state)
-
-
-async def unfinished_step(tx: Tx, state: SessionState) -> OpenStep | None:
+async def find_unfinished_step(tx: Tx, state: SessionState) -> OpenStep | None:
     """Return the step that began and did not end since the last turn began."""
     events = await tx.events.since(state, state.began, _STEP_NAMES)
     step: OpenStep | None = None
