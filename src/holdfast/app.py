@@ -300,11 +300,11 @@ async def _run_parts(
     outside: Environment,
 ) -> _RunParts:
     secrets, raw_lines = records.secrets, records.zones.raw_lines
-    clock, randomness = outside.clock, outside.randomness
+    clock = outside.clock
     llms = _Deferred(partial(wiring.build_models, secrets))
     make_tools = partial(wiring.build_toolbox, config, secrets, clock, functions, records.children)
     programs = _Deferred(
-        partial(wiring.build_acp_runtime, config, secrets, clock, randomness, raw_lines)
+        partial(wiring.build_acp_runtime, config, secrets, records.id_factory, raw_lines)
     )
     pool = _DeferredPool(programs)
     stack.push_async_callback(llms.aclose)

@@ -31,7 +31,7 @@ from holdfast.functions.registry import FunctionRegistry
 from holdfast.importers.template_sessions import TemplatePromotion
 from holdfast.ports.runtime import Coordinator, Limits
 from holdfast.ports.store import Store
-from holdfast.ports.system import Clock, Doorbell, Randomness
+from holdfast.ports.system import Clock, Doorbell
 from holdfast.services.calls import BoundResult, Calls, SettlementAction, SettlementRequest
 from holdfast.services.journal import Journal
 from holdfast.services.media import SessionOutputStore
@@ -386,8 +386,7 @@ def build_process_registry(
 def build_acp_runtime(
     config: Config,
     secrets: Secrets,
-    clock: Clock,
-    randomness: Randomness,
+    id_factory: IdFactory,
     raw_log_writer: "RawLogWriter",
 ) -> "tuple[ProcessRegistry, AcpAgentRuntime]":
     """Return the registry of agent processes, empty at first, and the runtime that uses it.
@@ -420,7 +419,7 @@ def build_acp_runtime(
         raw_log_writer=raw_log_writer if limits.raw_log else None,
     )
     files = _hosted_files(config, processes)
-    return registry, AcpAgentRuntime(registry, launcher, files, clock, randomness)
+    return registry, AcpAgentRuntime(registry, launcher, files, id_factory.new)
 
 
 def _hosted_files(config: Config, launcher: "Launcher") -> "LocalRepositoryFiles":

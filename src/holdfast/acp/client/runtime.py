@@ -7,7 +7,7 @@ its requests in `agent_requests.py`.
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -49,12 +49,9 @@ from holdfast.domain.agent_processes import ProcessExit, ProcessState
 from holdfast.domain.drafts import Draft, MessageDraft, Outcome, TitleChange, notice_draft
 from holdfast.domain.errors import Code, Internal
 from holdfast.domain.events import Failure, FailureCode
-from holdfast.domain.ids import uuid7
 from holdfast.domain.messages import NoticeCode, Role
 from holdfast.domain.sessions import OnExceed, StopReason, describe_editor, title_of
-from holdfast.domain.time import microseconds
 from holdfast.ports.runtime import Emit, TurnEnd, TurnInput
-from holdfast.ports.system import Clock, Randomness
 from holdfast.ports.tools import RepositoryFiles
 
 log = logging.getLogger(__name__)
@@ -258,14 +255,12 @@ class AcpAgentRuntime:
         registry: ProcessRegistry,
         launcher: AgentLauncher,
         files: RepositoryFiles,
-        clock: Clock,
-        randomness: Randomness,
+        new_id: Callable[[], str],
     ) -> None:
         self._registry = registry
         self._launcher = launcher
         self._files = files
-        self._clock = clock
-        self._randomness = randomness
+        self._new_id = new_id
 
     async def run(self, turn: TurnInput, emit: Emit) -> TurnEnd:
         """Run the turn: send one prompt with all user messages of the turn."""
@@ -393,9 +388,6 @@ class AcpAgentRuntime:
         end = context.translator.fail(failure)
         outcome = replace(end.outcome, is_lost=True, evidence=program.stderr_tail)
         return replace(end, outcome=outcome)
-
-    def _new_id(self) -> str:
-        return uuid7(microseconds(self._clock.now()) // 1000, self._randomness.bits(74))
 
 
 def _budget_outcome(turn: TurnInput) -> Outcome | None:
