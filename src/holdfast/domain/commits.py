@@ -229,7 +229,7 @@ class CommitBuilder:
         `at` is the time of a message that was written elsewhere.
         """
         if at is None:
-            at = self._last = max(self._now, self._last + 1)
+            at = self.tick()
         encoded = encode_parts(draft.parts)
         content = self._scrubber.redact_json(encoded)
         # The scrubber returns the same object if nothing matched, which saves decoding it again.

@@ -365,29 +365,28 @@ def require_sendable(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     if pictures:
         for part in parts:
             if isinstance(part, Media):
-                _require_media(part)
+                _require_media_part(part)
     return parts
 
 
-def _require_media(media: Media) -> None:
+def _require_media_part(media: Media) -> None:
     if media.name is not None:
         require_text(media.name, field="name", shortest=1, longest=_NAME_LONGEST)
-    if not is_media_type(media.mime_type):
-        raise Invalid(
-            Code.MESSAGE_INVALID,
-            "Media must be image/*, audio/*, video/*, application/pdf or text/plain.",
-            {"field": "mime_type"},
-        )
+    _require_media_type(media.mime_type, Code.MESSAGE_INVALID)
 
 
-def require_media(content: bytes, mime_type: str) -> None:
-    """Refuse content that cannot be stored for a message."""
+def _require_media_type(mime_type: str, code: Code) -> None:
     if not is_media_type(mime_type):
         raise Invalid(
-            Code.INVALID_INPUT,
+            code,
             "Media must be image/*, audio/*, video/*, application/pdf or text/plain.",
             {"field": "mime_type"},
         )
+
+
+def require_media_content(content: bytes, mime_type: str) -> None:
+    """Refuse content that cannot be stored for a message."""
+    _require_media_type(mime_type, Code.INVALID_INPUT)
     if not content or len(content) > CONTENT_LARGEST:
         raise Invalid(Code.INVALID_INPUT, "Media must have 1 byte to 32 MiB.")
 

@@ -4,7 +4,7 @@ import asyncio
 
 from holdfast.domain.errors import Code, NotFound
 from holdfast.domain.ids import Owner, SessionId, SessionKey
-from holdfast.domain.messages import media_handle, require_media
+from holdfast.domain.messages import media_handle, require_media_content
 from holdfast.ports.store import Store, Tx
 from holdfast.ports.tools import Slice
 from holdfast.services.journal import find_session_state, session_not_found
@@ -52,7 +52,7 @@ class Media:
         self, owner: Owner, session_id: SessionId, content: bytes, *, mime_type: str
     ) -> str:
         """Store content for a session and return its handle, to be sent in a message."""
-        require_media(content, mime_type)
+        require_media_content(content, mime_type)
         state = await self._store.read(lambda tx: find_session_state(tx, owner, session_id))
         return await SessionOutputStore(self._store, state.key).keep(content, mime_type=mime_type)
 

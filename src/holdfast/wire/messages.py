@@ -23,7 +23,7 @@ from holdfast.domain.messages import (
     ToolCall,
     ToolError,
     ToolResult,
-    require_media,
+    require_media_content,
     require_sendable,
 )
 from holdfast.domain.sessions import OnBusy
@@ -347,7 +347,7 @@ def _require_content(part: MediaPart) -> None:
     if isinstance(part.ref, UnsetType) == isinstance(part.data, UnsetType):
         raise invalid_body("parts", "a media part has ref or data, not both")
     if not isinstance(part.data, UnsetType):
-        require_media(part.data, part.mime_type)
+        require_media_content(part.data, part.mime_type)
 
 
 def draft_of(body: RecordedPost, id_: str | None) -> MessageDraft:
