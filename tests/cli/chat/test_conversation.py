@@ -209,15 +209,15 @@ async def test_what_is_to_come_next_waits_until_the_turn_before_it_has_begun(
     quiet: Holdfast, home: Path
 ) -> None:
     conversation = await begun(quiet, SignalHandler())
-    await conversation.put("first")
+    await conversation.send("first")
 
     waiting = asyncio.ensure_future(conversation.wait_for_start(1))
     # Some news that is not the beginning of a turn.
-    await conversation.put("first, too")
+    await conversation.send("first, too")
     is_early = (await asyncio.wait([waiting], timeout=0.05))[0]
     async with open_holdfast(home), asyncio.timeout(PATIENCE):
         await waiting
-        message = await conversation.put("second")
+        message = await conversation.send("second")
 
     assert not is_early
     assert message.turn == 2

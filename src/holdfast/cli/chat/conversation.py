@@ -180,19 +180,17 @@ class ChatConversation:
 
     async def say(self, content: str | tuple[Part, ...]) -> None:
         """Send a message, and show events until its turn has settled."""
-        message = await self.put(content)
+        message = await self.send(content)
         self.screen.show_waiting()
         await self.follow_turn(message.turn, own=True)
 
-    async def with_files(
+    async def store_files(
         self, text: str, files: "Sequence[AttachedFile]", session: Session
     ) -> str | tuple[Part, ...]:
         """Return a message with its files; media are stored for the session."""
         if not files:
             return text
-        if session.title is None:
-            # From the typed text: the beginning of an attached file makes a poor title.
-            await self.set_title(text)
+        await self._set_title_if_missing(session, text)
         texts = [each.text for each in files if each.mime_type is None]
         parts: list[Part] = [Text(text="\n\n".join([text, *texts]))]
         for each in files:
@@ -206,7 +204,7 @@ class ChatConversation:
                 )
         return tuple(parts)
 
-    async def put(
+    async def send(
         self,
         content: str | tuple[Part, ...],
         *,
@@ -226,6 +224,7 @@ class ChatConversation:
         session = await self.session()
         if not may_have_few_turns(session):
             return None
+        # No change to an open session; it is the verb that counts its turns.
         resumed = await self.holdfast.sessions.resume(self.holdfast.owner, session.id)
         left = resumed.turns_left - (session.turn - session.settled)
         return max(left, 0) if left <= FEW_TURNS else None
@@ -241,6 +240,11 @@ class ChatConversation:
         """Set the session's title from this text only."""
         changes = {"title": title_of(text)}
         await self.holdfast.sessions.update(self.holdfast.owner, self.session_id, changes)
+
+    async def _set_title_if_missing(self, session: Session, text: str) -> None:
+        if session.title is None:
+            # From the typed text: the beginning of an attached file makes a poor title.
+            await self.set_title(text)
 
     async def follow_turn(self, turn: int, *, own: bool = False) -> None:
         """Show events until a turn has settled or the session is closed.

@@ -396,7 +396,7 @@ class _Repl:
         try:
             sources = FileSources(self._config, is_remote=self._is_remote)
             files = await asyncio.to_thread(sources.read_named, text, session)
-            await conversation.put(await conversation.with_files(text, files, session))
+            await conversation.send(await conversation.store_files(text, files, session))
             if left:
                 conversation.screen.remark(_FEW_TURNS.format(left - 1))
         except HoldfastError:

@@ -172,7 +172,7 @@ async def _queue_each(conversation: "ChatConversation", lines: AsyncIterator[str
         number += 1
         first_message = parse_input_message(line, number)
         try:
-            await conversation.put(
+            await conversation.send(
                 first_message.text, id=first_message.id, on_busy=first_message.on_busy
             )
         except Conflict as error:

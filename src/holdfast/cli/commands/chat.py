@@ -135,7 +135,7 @@ async def _with_files(
         # The text of stdin is sent unchanged: `@` may have another meaning there.
         if options.prompt != "-":
             files += await asyncio.to_thread(sources.read_named, text, session, is_strict=True)
-        return single_message(await conversation.with_files(text, files, session))
+        return single_message(await conversation.store_files(text, files, session))
     except HoldfastError:
         await _delete_unused(conversation, is_new=options.resume is None)
         raise
@@ -230,7 +230,7 @@ async def _queue_next(
     if text is None:
         return None
     await conversation.wait_for_start(turn)
-    message = await conversation.put(text)
+    message = await conversation.send(text)
     if conversation.runs_elsewhere:
         conversation.screen.remark(
             "Another process is running a turn of this session; your message is saved "
