@@ -40,7 +40,7 @@ from holdfast.integrations.calls import (
     DurableCall,
     DurableCalls,
     DurableResult,
-    guard,
+    run_durable_call,
     idempotency_key,
 )
 from tests.integrations.test_records import add, foreign_of, opened, user
@@ -86,7 +86,7 @@ class Effects:
 async def guarded(
     hf: Any, session_id: SessionId, call: DurableCall, run: Run, **options: Any
 ) -> DurableAnswer:
-    return await guard(Bridge(hf, "A test"), session_id, call, run, **options)
+    return await run_durable_call(Bridge(hf, "A test"), session_id, call, run, **options)
 
 
 def calls_of(hf: LocalHoldfast) -> DurableCalls:
@@ -222,7 +222,7 @@ async def test_an_interrupt_cancels_the_tool_and_its_outcome_is_unknown(
 KILLED = """
 import asyncio, os, signal, sys
 from holdfast import Effect, open_holdfast
-from holdfast.integrations.calls import DurableCall, DurableResult, guard
+from holdfast.integrations.calls import DurableCall, DurableResult, run_durable_call
 from holdfast.integrations.bridge import Bridge
 from tests.integrations.test_records import add, opened, user
 
@@ -234,7 +234,7 @@ async def main():
             print(key, flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
         call = DurableCall(id="c1", name=sys.argv[2], arguments={}, effect=Effect(sys.argv[3]))
-        await guard(Bridge(hf, "A test"), session_id, call, run)
+        await run_durable_call(Bridge(hf, "A test"), session_id, call, run)
 
 asyncio.run(main())
 """

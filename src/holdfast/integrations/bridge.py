@@ -37,7 +37,7 @@ class Bridge:
         try:
             here = asyncio.get_running_loop()
         except RuntimeError:
-            # Another library for asynchronous programs, of which frameworks use one.
+            # No asyncio loop runs here: the framework uses trio.
             return await _in_trio(self._submit(work))
         if here is self._loop:
             return await _outcome(asyncio.ensure_future(work()))

@@ -2,8 +2,9 @@
 
 For every framework module:
 
-- `guard` runs one tool call: the call is *started* on disk before `run` is called, its result is on
-  disk before it is returned. It may be awaited on any event loop; the store is reached on its own.
+- `run_durable_call` runs one tool call: the call is *started* on disk before `run` is called, its
+  result is on disk before it is returned. It may be awaited on any event loop; the store is
+  reached on its own.
 - The id of the call is the framework's. Guarded again, a finished call returns what was recorded
   and nothing runs; a started one whose run is gone becomes *unknown*, and `UNKNOWN_OUTCOME` is what
   the model should read, unless it is pure or idempotent, which runs again with the same key.
@@ -361,7 +362,7 @@ def cancelling(task: "asyncio.Task[Any] | None") -> Iterator[Callable[[], object
         is_over = True
 
 
-async def guard(
+async def run_durable_call(
     bridge: Bridge,
     session_id: SessionId,
     request: DurableCall,

@@ -6,12 +6,13 @@ from typing import Any, Final
 
 from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphInterrupt
+from msgspec import Struct
 
 from holdfast.domain.errors import Code, Conflict, Invalid, Unavailable
 from holdfast.domain.ids import SessionId, SessionKey
 from holdfast.domain.tools import Effect
 from holdfast.integrations.bridge import Bridge
-from holdfast.integrations.calls import DurableCall, DurableResult, OnUnknown, guard
+from holdfast.integrations.calls import DurableCall, DurableResult, OnUnknown, run_durable_call
 from holdfast.ports.store import Tx
 
 # How long a durable call waits for the checkpoint that it belongs to.
@@ -44,7 +45,7 @@ class DurableNodes:
         )
         session_id = await self._ready(config, asked)
         answer = await self._run(session_id, asked, lambda: execute(request))
-        if isinstance(answer, _Text):
+        if isinstance(answer, UnrecordedAnswer):
             return ToolMessage(
                 content=answer.text, name=asked.name, tool_call_id=asked.id, status="error"
             )
@@ -73,7 +74,7 @@ class DurableNodes:
             raise _no_session(f"The step {name}")
         asked = DurableCall(id=f"{task_id}:{name}", name=name, arguments={}, effect=Effect(effect))
         answer = await self._run(await self._ready(config, asked), asked, run)
-        if isinstance(answer, _Text):
+        if isinstance(answer, UnrecordedAnswer):
             raise Conflict(Code.CALL_UNKNOWN, answer.text, {"call_id": asked.id})
         return answer
 
@@ -95,7 +96,9 @@ class DurableNodes:
                 return DurableResult(raw=b"", error=f"{asked.name} failed with {kind}.")
             return self._result(asked.name, values[0])
 
-        answer = await guard(self.bridge, session_id, asked, run, on_unknown=self.on_unknown)
+        answer = await run_durable_call(
+            self.bridge, session_id, asked, run, on_unknown=self.on_unknown
+        )
         if failures:
             raise failures[0]
         if values:
@@ -103,7 +106,7 @@ class DurableNodes:
         if answer.raw:
             kind, _, content = answer.raw.partition(b"\n")
             return self.serde.loads_typed((kind.decode(), content))
-        return _Text(answer.text or f"{asked.name} failed.")
+        return UnrecordedAnswer(answer.text or f"{asked.name} failed.")
 
     def _result(self, name: str, value: Any) -> DurableResult:
         try:
@@ -162,14 +165,10 @@ class DurableNodes:
             await asyncio.sleep(_POLL_SECONDS)
 
 
-class _Text(str):
-    """What is said of a call that has no recorded value."""
+class UnrecordedAnswer(Struct, frozen=True):
+    """The text about a call that has no recorded value."""
 
-    __slots__ = ()
-
-    @property
-    def text(self) -> str:
-        return str(self)
+    text: str
 
 
 def _runtime_config(runtime: Any) -> Config:

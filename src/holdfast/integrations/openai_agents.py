@@ -42,7 +42,7 @@ from holdfast.integrations.calls import (
     DurableCall,
     DurableResult,
     OnUnknown,
-    guard,
+    run_durable_call,
 )
 from holdfast.integrations.openai_items import (
     CALLS_HERE,
@@ -256,7 +256,7 @@ class HoldfastSession:
             if result is not None and result.error is None:
                 await _add_ahead(writer, _output_item(context, item, values[0]))
 
-        answer = await guard(
+        answer = await run_durable_call(
             self.bridge,
             await self.bridge.run(self._opened),
             call,

@@ -30,7 +30,7 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.tools import Effect
 from holdfast.integrations.bridge import Bridge
-from holdfast.integrations.calls import DurableCall, DurableResult, OnUnknown, guard
+from holdfast.integrations.calls import DurableCall, DurableResult, OnUnknown, run_durable_call
 from holdfast.integrations.records import ForeignEntry, ForeignWriter
 
 # The journal of the turn that is open; its records are forgotten when the turn has ended.
@@ -189,7 +189,9 @@ class _Backend(JournalCallableOperationBackend[None]):
                 raw=msgspec.json.encode(payload), value=_shown(payload), error=_error(payload)
             )
 
-        answer = await guard(turn.bridge, turn.session_id, asked, run, on_unknown=self._on_unknown)
+        answer = await run_durable_call(
+            turn.bridge, turn.session_id, asked, run, on_unknown=self._on_unknown
+        )
         if answer.raw:
             return msgspec.json.decode(answer.raw)
         text = answer.text or f"{params.name} failed."
