@@ -40,8 +40,8 @@ from holdfast.integrations.calls import (
     DurableCall,
     DurableCalls,
     DurableResult,
-    run_durable_call,
     idempotency_key,
+    run_durable_call,
 )
 from tests.integrations.test_records import add, foreign_of, opened, user
 

@@ -500,7 +500,7 @@ class ForkRequest(Struct, frozen=True, kw_only=True):
 
 
 # msgspec compiles a type on first use, and two threads doing so at once would race.
-PREPARED: Final = msgspec.json.Decoder(SessionRequest)
+msgspec.json.Decoder(SessionRequest)
 
 
 def digest_request(owner: Owner, *asked: object) -> bytes:

@@ -115,7 +115,7 @@ class Script(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict
 
 
 # Created at import time, because msgspec crashes if two threads prepare a type at once.
-_PREPARED: Final = msgspec.json.Decoder(Script)
+msgspec.json.Decoder(Script)
 
 
 def read_script(name: str) -> Script:
