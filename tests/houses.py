@@ -40,7 +40,7 @@ from holdfast.ports.store import Tx
 from holdfast.search.service import Search
 from holdfast.services.agent_processes import AgentProcesses, ProcessLimit, SessionMcpServers
 from holdfast.services.agents import Agents
-from holdfast.services.approvals import ApprovalRules, Approvals
+from holdfast.services.approvals import Approvals, ApprovalSettings
 from holdfast.services.calls import Calls
 from holdfast.services.costs import Costs
 from holdfast.services.event_stream import Events
@@ -146,7 +146,7 @@ async def _assembled(
     leases = Leases(store, journal, clock, kept.machine)
     models = Models(store, config.default_model, Anything())
     folders = WorkspaceFolders(config.home)
-    rules = ApprovalRules(
+    rules = ApprovalSettings(
         expire_after=config.approvals_expire_after,
         is_attended=outside.is_attended,
         yes_to=outside.yes_to,

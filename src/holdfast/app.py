@@ -44,7 +44,7 @@ from holdfast.services.agent_processes import (
     WorkspaceResolver,
 )
 from holdfast.services.agents import AgentRules, Agents
-from holdfast.services.approvals import ApprovalRules, Approvals
+from holdfast.services.approvals import Approvals, ApprovalSettings
 from holdfast.services.background_tasks import Background
 from holdfast.services.calls import Calls
 from holdfast.services.costs import Costs
@@ -510,8 +510,8 @@ def _agent_rules(config: Config, secrets: Secrets) -> AgentRules:
     return AgentRules(scrubber=lambda: secrets.scrubber, seeds=seeds, in_repositories=usual)
 
 
-def _rules(config: Config, outside: Environment) -> ApprovalRules:
-    return ApprovalRules(
+def _rules(config: Config, outside: Environment) -> ApprovalSettings:
+    return ApprovalSettings(
         loosest=config.approval,
         expire_after=config.approvals_expire_after,
         pause_after=config.approvals_pause_after,

@@ -66,7 +66,7 @@ _STORED: Final[Mapping[ApprovalState, tuple[ApprovalState, ...]]] = {
 }
 
 
-class ApprovalRules(Struct, frozen=True, kw_only=True):
+class ApprovalSettings(Struct, frozen=True, kw_only=True):
     """Approval settings from the configuration and the surface.
 
     `loosest` is the widest mode a session gets, `yes_to` the tools approved by a flag. A turn is
@@ -89,7 +89,7 @@ class Approvals:
         journal: Journal,
         doorbell: Doorbell,
         clock: Clock,
-        rules: ApprovalRules,
+        settings: ApprovalSettings,
         *,
         lease_clock: Clock,
     ) -> None:
@@ -97,7 +97,7 @@ class Approvals:
         self._journal = journal
         self._doorbell = doorbell
         self._clock = clock
-        self._rules = rules
+        self._settings = settings
         self._lease_clock = lease_clock
         self._coordinator: Coordinator | None = None
 
@@ -208,11 +208,11 @@ class Approvals:
             session, state = found
             memory = question.memory
             return ApprovalContext(
-                mode=stricter_mode(session.approval, self._rules.loosest),
+                mode=stricter_mode(session.approval, self._settings.loosest),
                 earlier=await tx.approvals.about(state, question.digest, question.call_id),
                 is_remembered=memory is not None
                 and await tx.approvals.is_remembered(state, memory),
-                is_attended=self._rules.is_attended or self._is_flagged(question),
+                is_attended=self._settings.is_attended or self._is_flagged(question),
             )
 
         return await self._store.read(Brief(read))
@@ -234,7 +234,7 @@ class Approvals:
 
     async def _wait(self, key: SessionKey, question: Question, *, may_pause: bool) -> Approval:
         loop = asyncio.get_running_loop()
-        patience = self._rules.pause_after.total_seconds() if may_pause else math.inf
+        patience = self._settings.pause_after.total_seconds() if may_pause else math.inf
         pause_at = loop.time() + patience
         while True:
             # Subscribed before reading, so that an answer in between is not lost.
@@ -271,10 +271,10 @@ class Approvals:
         return approval
 
     def _end(self, approval: Approval) -> datetime:
-        return approval.asked_at + self._rules.expire_after
+        return approval.asked_at + self._settings.expire_after
 
     def _is_flagged(self, question: Question) -> bool:
-        return flag_of(question) in self._rules.yes_to and question.tool_class not in _EYES_ONLY
+        return flag_of(question) in self._settings.yes_to and question.tool_class not in _EYES_ONLY
 
     async def _replace_older(self, key: SessionKey, question: Question) -> None:
         """Expire questions that a crash left open for the same call; its target has changed."""

@@ -17,7 +17,7 @@ from holdfast.execution.coordinator import LocalCoordinator
 from holdfast.execution.workspace_folders import WorkspaceFolders
 from holdfast.ports.runtime import Limits
 from holdfast.services.agent_processes import ProcessLimit
-from holdfast.services.approvals import ApprovalRules, Approvals
+from holdfast.services.approvals import Approvals, ApprovalSettings
 from holdfast.services.calls import Calls
 from holdfast.services.event_stream import Events
 from holdfast.services.journal import Journal
@@ -152,7 +152,7 @@ class Process:
         models = Models(store, "maker:model", Anything())
         folders = WorkspaceFolders(world.disk.home)
         # Some pause a turn at once, some after a moment, some hardly ever.
-        rules = ApprovalRules(
+        rules = ApprovalSettings(
             expire_after=timedelta(days=1),
             pause_after=timedelta(seconds=world.luck.choice((0.0, 0.3, 5.0))),
         )
