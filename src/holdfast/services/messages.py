@@ -199,7 +199,7 @@ class Messages:
         found = await self._store.read(lambda tx: tx.sessions.get(owner, session_id))
         if found is None:
             raise session_not_found()
-        await self._creation.place_of(found[0])
+        await self._creation.resumed_context(found[0])
         draft, reopen = user_draft(content, id), self._creation.reopen
         # One transaction for both, so that a concurrent close cannot come between them (race).
         admitted = await self._journal.write(

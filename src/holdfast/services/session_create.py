@@ -379,7 +379,7 @@ class SessionCreation:
             turn_cap=_require_cap(changed.turn_cap),
         )
 
-    async def place_of(
+    async def resumed_context(
         self, session: Session, wanted: SessionContext | None = None
     ) -> SessionContext:
         """Return the context in which a resumed session continues."""

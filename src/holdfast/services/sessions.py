@@ -261,12 +261,12 @@ class Sessions:
         """
         seen = await self.get(owner, session_id)
         transition(seen.status, Verb.RESUME)
-        place = await self._creation.place_of(seen, context)
+        target = await self._creation.resumed_context(seen, context)
 
         async def reopen(writer: SessionWriter) -> tuple[SessionState, bool]:
             transition(writer.state.status, Verb.RESUME)
-            if place != seen.context:
-                await move(writer, place, self._leases)
+            if target != seen.context:
+                await move(writer, target, self._leases)
             was_closed = await self._creation.reopen(writer)
             return writer.state, was_closed
 
