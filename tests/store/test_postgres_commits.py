@@ -48,7 +48,7 @@ from tests.store.wire_cutter import Cut, WireCutter, wire_to
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.torture]
 
 Stores = tuple[PostgresStore, PostgresStore]
-GROUP = "-- Sessions that still are as the commits expect."
+GROUP = "-- Lock the sessions that still have the expected version."
 WAITS = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 # Nobody can note anything any more, as on a full disk.
 REFUSING = [
