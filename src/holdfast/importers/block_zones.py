@@ -129,7 +129,12 @@ class BlockZones:
         self._promised: set[tuple[str, bytes]] = set()
 
     async def migrate(self, data_dir: Path) -> BlockReport:
-        """Import everything, unless this was done before."""
+        """Import everything, unless this was done before, and log the counts."""
+        report = await self._import_once(data_dir)
+        log.info("block zones were imported", extra={"fields": asdict(report.stats)})
+        return report
+
+    async def _import_once(self, data_dir: Path) -> BlockReport:
         mark = import_marker(self._source.path)
         if await self._store.read(lambda tx: tx.zones.is_marked(mark)):
             return BlockReport(stats=MigrationStats())
@@ -140,7 +145,6 @@ class BlockZones:
         if not self._is_dry and not report.troubles:
             await self._store.write(lambda tx: tx.zones.mark(mark, stamp_of(self._stamping).at))
             await asyncio.to_thread(write_flag_file, data_dir, MIGRATION_MARKER_V1)
-        log.info("block zones were imported", extra={"fields": asdict(report.stats)})
         return report
 
     async def count_missing(self) -> int:
