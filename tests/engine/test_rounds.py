@@ -141,7 +141,7 @@ def require_no_canary(batches: list[tuple[Draft, ...]]) -> None:
     assert CANARY not in repr(batches)
 
 
-@demands("S0-045c")
+@demands("S0-045c", "S0-036")
 async def test_a_thought_goes_back_to_its_provider_with_its_signature_and_nowhere_else() -> None:
     first = looks("c1", thought="Hm.", signature=CANARY)
     stage = Stage(ScriptedLlm(first, looks("c2"), says("Seen.")))

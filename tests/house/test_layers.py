@@ -61,7 +61,7 @@ NEVER_IMPORTED = {"httptools": "http", "langgraph-checkpoint": "integrations"}
 NOT_RUN_ON = {"build", "dev", "models"}
 
 
-@demands("S0-145")
+@demands("S0-145", "S2-131")
 def test_the_contracts_of_import_linter_hold() -> None:
     command = Path(sysconfig.get_path("scripts")) / "lint-imports"
 

@@ -74,7 +74,9 @@ async def test_an_update_adds_a_checkpoint_and_loses_nothing(client: Client) -> 
     assert (shown["duration"], shown["outcomes"]) == (3600, RECORDED["outcomes"])
 
 
-@demands("S3-108e", "S3-106b", "S3-106c", "S3-072")
+@demands(
+    "S3-108e", "S3-106b", "S3-106c", "S3-072", "S3-108", "S3-112b", "S3-108b", "S3-108d", "S3-108f"
+)
 async def test_the_last_session_is_taken_up_at_its_last_checkpoint(client: Client) -> None:
     kept = {"name": "tests_passing", "timestamp": "2025-12-31T11:30:00Z", "state": {"n": 42}}
     await client.tool("submit_agent_session", **RECORDED)

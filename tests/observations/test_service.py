@@ -245,7 +245,30 @@ async def test_an_import_of_earlier_times_stands_before_what_is_known(
     assert (await quiet.observations.rebuild()).differences == ()
 
 
-@demands("S3-063", "S3-031", "S3-032")
+@demands("S3-011", "S3-063", "S3-066", "S3-066b", "S3-067")
+async def test_a_session_is_recorded_from_its_start_to_its_end(quiet: Holdfast) -> None:
+    start = await submit(quiet, a_payload(actions=[{"type": "begin", "result": "success"}]))
+    begun = (await quiet.observations.show(quiet.owner, "abc123")).entity.snapshot
+    reached = {"name": "spec_complete", "timestamp": "2025-12-31T11:15:00Z", "state": {"n": 1}}
+    await submit(quiet, a_payload(checkpoints=[reached]))
+    outcome = {"type": "created", "id": "FU-061", "details": {"lines": 3}}
+    end = {"outcomes": [outcome], "duration": 3600, "ended_at": "2025-12-31T12:00:00Z"}
+    ended = await submit(quiet, a_payload(**end))
+
+    snapshot = (await quiet.observations.show(quiet.owner, "abc123")).entity.snapshot
+    events = (await quiet.observations.timeline(quiet.owner, "FU-061")).events
+    assert (begun["session_id"], begun["checkpoints"], "ended_at" in begun) == ("abc123", [], False)
+    assert (ended.entity_id, ended.warnings) == (start.entity_id, ())
+    assert snapshot == {**begun, "actions": snapshot["actions"], "checkpoints": [reached], **end}
+    assert [each["type"] for each in snapshot["actions"]] == ["begin", "create_feature_unit"]
+    assert [each.description for each in events] == [
+        "Session abc123 started",
+        "Checkpoint: spec_complete",
+        "Session abc123 ended",
+    ]
+
+
+@demands("S3-031", "S3-032")
 async def test_contradictions_between_start_checkpoint_and_end_are_warnings(
     quiet: Holdfast,
 ) -> None:

@@ -23,7 +23,21 @@ ACTION = {"type": "run_tests", "result": "success"}
 CHECKPOINT = {"name": "spec_complete", "timestamp": "2025-12-31T11:15:00Z"}
 
 
-@demands("S3-001", "S3-001i", "S3-001j", "S3-001k")
+@demands(
+    "S3-001",
+    "S3-001i",
+    "S3-001j",
+    "S3-001k",
+    "S3-001d",
+    "S3-001e",
+    "S3-001f",
+    "S3-001h",
+    "S3-002b",
+    "S3-002c",
+    "S3-002e",
+    "S3-002h",
+    "S3-002i",
+)
 @pytest.mark.parametrize("payload", [MINIMAL, COMPLETE, UPDATE])
 def test_the_payloads_of_the_seed_are_accepted(payload: dict[str, Any]) -> None:
     told = accept_payload(SESSION, payload)
@@ -155,6 +169,7 @@ def test_a_violated_rule_is_one_issue(changes: dict[str, Any], field: str, expec
     assert issues_of(a_payload(**changes)) == [(field, expected)]
 
 
+@demands("S3-001b", "S3-001c", "S3-001g")
 @pytest.mark.parametrize("name", ["session_id", "actions", "started_at"])
 def test_what_is_required_and_missing_is_one_issue(name: str) -> None:
     payload = {key: value for key, value in MINIMAL.items() if key != name}
@@ -207,6 +222,7 @@ def test_at_most_fifty_issues_are_told() -> None:
     assert issues[-1] == ("actions[24].result", "required")
 
 
+@demands("S3-001h", "S3-001p", "S3-001r", "S3-001g", "S3-006")
 @each_case(
     "changes",
     [

@@ -37,7 +37,7 @@ async def _listed(house: Holdfast, **query: Any) -> list[str]:
     return [session.id for session in page.items]
 
 
-@demands("S1-030", "S1-031")
+@demands("S1-030")
 async def test_sessions_are_listed_newest_first_as_they_are_now(
     quiet: Holdfast, clock: SettableClock
 ) -> None:

@@ -76,7 +76,7 @@ def players(workflow: Workflow) -> list[dict[str, Any]]:
     return list(workflow.nodes.values())[1:-1]
 
 
-@demands("S0-401c", "S0-405", "S0-408", "S0-408b", "S0-408d")
+@demands("S0-401c", "S0-405", "S0-408", "S0-408b", "S0-408d", "S0-401", "S0-401b")
 def test_answered_turns_are_a_line_of_nodes() -> None:
     workflow = exported(
         said("one"),

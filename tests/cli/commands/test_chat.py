@@ -297,12 +297,14 @@ def test_a_model_that_was_not_named_is_said_before_it_answers(
 
 
 @demands("S0-008", "S0-006", "S0-303b", "S0-006d", "S0-007", "S0-012")
-def test_the_place_is_detected(cli: Cli, tmp_path: Path) -> None:
+def test_the_place_is_detected(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git(tmp_path, "init", "-q", "-b", "main")
     git(tmp_path, "commit", "-q", "--allow-empty", "-m", "first")
     commit = git(tmp_path, "rev-parse", "HEAD")
 
     ran = cli("chat", "hi", "--cwd", str(tmp_path), "--var", "a=b=c", "--var", "d=", "--json")
+    monkeypatch.chdir(tmp_path)
+    here = cli("chat", "hi", "--json").lines[0]["context"]
 
     assert ran.lines[0]["context"] == {
         "workingDir": str(tmp_path),
@@ -310,6 +312,7 @@ def test_the_place_is_detected(cli: Cli, tmp_path: Path) -> None:
         "fsScopeTier": "sandboxed",
         "variables": {"a": "b=c", "d": ""},
     }
+    assert here == {**ran.lines[0]["context"], "variables": {}}
 
 
 def test_a_repository_is_the_place(cli: Cli, tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ async def test_rows_after_a_number_are_those_behind_it(quiet_client: Client) -> 
     assert ahead.document["details"] == {"head": 3}
 
 
-@demands("S1-070b")
+@demands("S1-070b", "S1-070")
 async def test_rows_since_a_time_are_strictly_behind_it(
     quiet_client: Client, clock: SettableClock
 ) -> None:

@@ -194,19 +194,41 @@ async def test_an_agent_that_a_signal_ended_has_an_exit_code(client: Client, pee
     assert (in_v1["process"]["exit_code"], in_v1["process"]["signal"]) == (128 + 9, 9)
 
 
-@demands("S1-023b")
+@demands("S1-023b", "S1-083", "S1-083b")
 async def test_a_failed_agent_is_an_error_with_its_last_words(client: Client, peer: Peer) -> None:
     peer.write(on={"session/prompt": [{"stderr": "out of luck\n"}, {"sleep": 0.2}, {"exit": 7}]})
     session = await client.opened()
     await client.prompted(session, "hello")
     whole = await _until(client, session, "error")
     again = await client.prompt(session, text="more")
+    # As many as may be open at a time: the failed session counts no more.
+    opened = [(await client.opened())["status"] for _ in range(5)]
 
     said = whole["messages"][-1]["content"]
     assert said["text"].startswith("Agent failed: agent_died")
     assert ("exit code 7" in said["text"], "out of luck" in said["text"]) == (True, True)
     assert whole["process"] == {"state": "exited", "exitCode": 7}
     assert refusal(again) == (409, "session_not_active")
+    assert opened == ["active"] * 5
+
+
+@demands("S1-073", "S1-073b", "S1-073c", "S1-022c")
+async def test_a_cancelled_agent_is_asked_to_stop_and_ended(client: Client, peer: Peer) -> None:
+    peer.write(on={"session/prompt": [{"mark": "in"}, "until_cancel"]})
+    session = await client.opened()
+    await client.prompted(session, "hello")
+    await asyncio.to_thread(peer.wait_for, "mark", name="in")
+
+    answer = await client.delete(f"/api/sessions/{session['id']}")
+
+    assert (answer.status, answer.document["id"]) == (200, session["id"])
+    assert (answer.document["status"], answer.document["process"]["state"]) == (
+        "cancelled",
+        "exited",
+    )
+    assert len(peer.got("session/cancel")) == 1
+    process = Path(f"/proc/{peer.log('start')[0]['pid']}")
+    assert not await asyncio.to_thread(process.exists)
 
 
 OPTIONS = [

@@ -20,7 +20,7 @@ AT = "2026-01-02T03:04:05.678901Z"
 CHOSEN = "0192f0c1-0000-7000-8000-000000000abc"
 
 
-@demands("S1-010b", "S1-020", "S1-040", "S1-060", "S1-060b", "S1-060c", "S1-060d")
+@demands("S1-010b", "S1-020", "S1-040", "S1-060", "S1-060b", "S1-060c", "S1-060d", "S1-031")
 async def test_a_session_opens_active_in_its_repository(quiet_client: Client) -> None:
     client = quiet_client
     answer = await client.post("/api/sessions", {"repoId": client.repo["id"], "colour": "red"})
@@ -93,6 +93,7 @@ async def test_a_session_may_be_opened_with_an_agent_a_title_and_an_id(
     assert (await client.get(f"/v1/sessions/{CHOSEN}")).document["agent_id"] == agent["id"]
 
 
+@demands("S1-042", "S1-042c")
 @each_case(
     ("body", "told"),
     [
@@ -114,6 +115,7 @@ async def test_a_refused_request_opens_nothing(
     assert (await quiet_client.get("/api/sessions")).document["total"] == 0
 
 
+@demands("S1-042c")
 async def test_a_repository_that_became_a_link_is_refused_when_a_session_opens(
     quiet_client: Client, root: Path
 ) -> None:
@@ -239,7 +241,7 @@ async def test_behind_a_session_that_is_not_there_there_is_nothing(quiet_client:
     assert refusal(answer) == (404, "session_not_found")
 
 
-@demands("S1-034", "S1-034b")
+@demands("S1-034", "S1-034b", "S1-033", "S1-063", "S1-063b")
 async def test_filters_by_status_and_repository_combine(quiet_client: Client, root: Path) -> None:
     client = quiet_client
     answer = await client.post("/api/repos", {"path": str(a_repository(root / "other"))})
@@ -262,13 +264,15 @@ async def test_filters_by_status_and_repository_combine(quiet_client: Client, ro
     }
     assert await found("status=error") == set()
     assert await found(f"status=active&repoId={other}") == {elsewhere["id"]}
+    listed = f"repoId={client.repo['id']}&status=active&limit=10&offset=0"
+    assert await found(listed) == {active["id"]}
     assert await found(f"repoId={other.upper()}") == {elsewhere["id"]}
     assert await found(f"repoId={A_STRANGER}") == set()
     assert await found("repoId=nobody") == set()
     assert await found("repoId=") == set()
 
 
-@demands("S1-014c", "S1-014d", "S1-064", "S1-064b", "S1-100h")
+@demands("S1-014c", "S1-014d", "S1-064", "S1-064b", "S1-100h", "S1-031", "S1-031b")
 async def test_one_session_comes_with_its_repository_and_all_messages(client: Client) -> None:
     session = await client.opened(title="Sums")
     await client.prompted(session, "hello")

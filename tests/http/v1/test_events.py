@@ -31,6 +31,7 @@ pytestmark = pytest.mark.anyio
     "S2-070d",
     "S2-070f",
     "S2-070g",
+    "S2-009b",
 )
 async def test_a_plain_turn_is_told_in_its_order(home: Path, outside: Environment) -> None:
     config = a_config(home, says("The answer is 4"))

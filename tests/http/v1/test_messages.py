@@ -20,7 +20,7 @@ AT = "2026-01-02T03:04:05.678901Z"
 SUM = {"role": "user", "content": {"text": "How much is 2+2?"}}
 
 
-@demands("S2-055", "S2-055b", "S2-055c", "S2-051", "S2-050e", "S2-059", "S2-070e")
+@demands("S2-055", "S2-055b", "S2-055c", "S2-051", "S2-050e", "S2-059", "S2-070e", "S2-009b")
 async def test_create_send_read(home: Path, outside: Environment) -> None:
     config = a_config(home, says("The answer is 4"))
     async with open_holdfast(config=config, outside=outside) as house, visiting(house) as visitor:
@@ -122,7 +122,7 @@ async def test_calls_and_results_have_their_own_shapes(home: Path, outside: Envi
     ]
 
 
-@demands("S2-057")
+@demands("S2-057", "S2-051")
 async def test_other_roles_are_recorded_and_start_nothing(visitor: Visitor) -> None:
     session = await visitor.session()
     path = f"/v1/sessions/{session['id']}/messages"
@@ -147,6 +147,7 @@ async def test_other_roles_are_recorded_and_start_nothing(visitor: Visitor) -> N
     assert refusal(again) == (409, "call_not_open")
 
 
+@demands("S2-050d")
 @each_case(
     ("body", "code"),
     [

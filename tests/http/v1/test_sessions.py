@@ -27,7 +27,7 @@ NO_TOKENS = {
 }
 
 
-@demands("S2-044", "S2-045b", "S2-040e", "S2-040f")
+@demands("S2-044", "S2-045b", "S2-040e", "S2-040f", "S2-009b")
 async def test_a_session_opens_pending_with_its_defaults(visitor: Visitor, home: Path) -> None:
     agent = await visitor.agent()
     answer = await visitor.post(f"/v1/agents/{agent['slug']}/sessions")
