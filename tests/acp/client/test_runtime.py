@@ -49,6 +49,8 @@ async def test_a_prompt_is_answered_and_the_program_stays(tmp_path: Path) -> Non
     assert [each["params"] for each in ship.peer.got("session/new")] == [
         {"cwd": str(ship.tree), "mcpServers": []}
     ]
+    prompts = [each["params"]["prompt"] for each in ship.peer.got("session/prompt")]
+    assert prompts == [[{"type": "text", "text": text}] for text in ("one", "two")]
 
 
 @pytest.mark.sampled(2)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 CHOSEN = "0192f0c1-0000-7000-8000-000000000abc"
 
 
-@demands("S1-065", "S1-065c", "S1-065d")
+@demands("S1-065", "S1-065c", "S1-065d", "S1-020b")
 async def test_a_prompt_is_stored_untrimmed_and_acknowledged_at_once(quiet_client: Client) -> None:
     session = await quiet_client.opened()
 

@@ -20,7 +20,9 @@ AT = "2026-01-02T03:04:05.678901Z"
 CHOSEN = "0192f0c1-0000-7000-8000-000000000abc"
 
 
-@demands("S1-010b", "S1-020", "S1-040", "S1-060", "S1-060b", "S1-060c", "S1-060d", "S1-031")
+@demands(
+    "S1-010b", "S1-020", "S1-040", "S1-060", "S1-060b", "S1-060c", "S1-060d", "S1-031", "S1-010d"
+)
 async def test_a_session_opens_active_in_its_repository(quiet_client: Client) -> None:
     client = quiet_client
     answer = await client.post("/api/sessions", {"repoId": client.repo["id"], "colour": "red"})
