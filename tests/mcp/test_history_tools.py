@@ -29,7 +29,7 @@ async def test_a_submission_answers_with_its_entity(client: Client) -> None:
     assert first.words == first.form
 
 
-@demands("S3-020", "S3-024")
+@demands("S3-020", "S3-024", "S3-001m", "S3-001l")
 async def test_a_rejection_is_the_envelope_and_writes_nothing(client: Client) -> None:
     refused = await client.tool("submit_agent_session", **(MINIMAL | {"actions": []}))
     fault = {

@@ -43,7 +43,7 @@ async def count(house: Holdfast, session_id: str = "abc123") -> int:
     return (await house.observations.show(house.owner, session_id)).observations_total
 
 
-@demands("S3-044", "S3-044b")
+@demands("S3-044", "S3-044b", "S3-154")
 async def test_a_claim_is_kept_as_it_was_made(quiet: Holdfast, clock: SettableClock) -> None:
     submitted = await submit(quiet, COMPLETE, source="tests", idempotency_key="one")
 

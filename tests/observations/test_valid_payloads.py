@@ -104,6 +104,7 @@ def test_an_empty_list_of_actions_is_refused_with_the_seeds_words() -> None:
     "S3-002i",
     "S3-002j",
     "S3-006",
+    "S3-001m",
 )
 @each_case(
     ("changes", "field", "expected"),

@@ -139,7 +139,7 @@ async def test_archives_are_paged_to_the_first(quiet: Holdfast, clock: SettableC
     assert [ms for page in pages for ms in page] == [last - 1000 * n for n in range(205)]
 
 
-@demands("S4-070", "S4-071", "S4-071b")
+@demands("S4-070", "S4-071", "S4-071b", "S4-072")
 async def test_archives_are_listed_newest_first(quiet: Holdfast, clock: SettableClock) -> None:
     for number in range(25):
         clock.advance(seconds=1)

@@ -34,7 +34,7 @@ def test_letters_digits_underscores_and_dashes_make_an_id(text: str) -> None:
     assert require_definition_id(text) == text
 
 
-@demands("S4-002", "S4-003")
+@demands("S4-002", "S4-003", "S4-004f")
 @each_case("text", REFUSED)
 def test_anything_else_is_refused_with_the_same_beginning(text: str) -> None:
     assert not is_valid_definition_id(text)

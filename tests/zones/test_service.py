@@ -114,7 +114,7 @@ async def test_a_fresh_agent_has_nothing_to_restore(quiet: Holdfast) -> None:
     )
 
 
-@demands("S4-030", "S4-030b", "S4-030c")
+@demands("S4-030", "S4-030b", "S4-030c", "S4-034")
 async def test_a_snapshot_is_made_and_then_replaced(quiet: Holdfast, clock: SettableClock) -> None:
     first = await quiet.zones.write_state(quiet.owner, "a", "größe")
     made = await quiet.zones.read_file(quiet.owner, "a", SNAPSHOT_FILE)
