@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from holdfast.domain.agents import AcpRuntime, ExternalRuntime, LlmRuntime, LoopRuntime
+from holdfast.domain.agents import AcpRuntime, Agent, ExternalRuntime, LlmRuntime, LoopRuntime
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.ids import ModelId, is_uuid
 from holdfast.domain.models import (
@@ -24,6 +24,14 @@ from holdfast.ports.store import Store, Tx
 
 # Stands for the provider in the name of a model that a runtime chooses itself.
 _KINDS: Final = {AcpRuntime: "acp", LoopRuntime: "loop", ExternalRuntime: "external"}
+
+
+def models_beyond_llm(agent: Agent) -> tuple[Model, ...]:
+    """Return what rows and costs name as the model of an agent that chooses its model itself."""
+    runtime = agent.runtime
+    if isinstance(runtime, LlmRuntime):
+        return ()
+    return (model_of(f"{_KINDS[type(runtime)]}:{agent.slug}"),)
 
 
 class ModelCatalogue(Protocol):
@@ -142,8 +150,7 @@ class Models:
         """Return the models of a turn: the session's own first, then the agent's, each once."""
         runtime = session.agent.runtime
         if not isinstance(runtime, LlmRuntime):
-            # It chooses its model itself; costs without one are recorded under the agent's name.
-            return (model_of(f"{_KINDS[type(runtime)]}:{session.agent.slug}"),)
+            return models_beyond_llm(session.agent)
         own = [session.model_id] if session.model_id else []
         entries = runtime.models
         # Deduplicated, so that a failed model is not tried again in another position.

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar, assert_never
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.agents import LlmRuntime, file_form
+from holdfast.domain.agents import Agent, LlmRuntime, file_form
 from holdfast.domain.commits import last_event
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.events import Event, SessionExported
@@ -40,7 +40,7 @@ from holdfast.domain.text import require_text
 from holdfast.ports.store import Store, Tx
 from holdfast.services.batches import MessageBatch, read_batches
 from holdfast.services.journal import Journal, SessionWriter, session_not_found
-from holdfast.services.models import Models
+from holdfast.services.models import Models, models_beyond_llm
 from holdfast.workflows.export import export, open_model, transcript
 from holdfast.workflows.model import Workflow
 
@@ -65,9 +65,9 @@ class WorkflowTexts:
         self._default = model_of(default)
         self._file_format = file_format
 
-    async def refs(self) -> dict[ModelId, str]:
-        """Return the readable names of the models."""
-        known = (self._default, *await self._models.list())
+    async def refs(self, agent: Agent) -> dict[ModelId, str]:
+        """Return the readable names of the models, and of an agent's own."""
+        known = (self._default, *models_beyond_llm(agent), *await self._models.list())
         return {model.id: model.ref for model in known}
 
     def size_of(self, rows: list[Message], refs: Mapping[ModelId, str]) -> int:
@@ -298,7 +298,7 @@ class Exports:
 
     async def _workflow(self, session: Session, batches: Batches) -> ExportStream:
         scrubber = self._scrubber()
-        refs = await self._workflows.refs()
+        refs = await self._workflows.refs(session.agent)
 
         def redact(batch: MessageBatch) -> tuple[list[Message], int]:
             # Redacted before the export, because a masked id or name would be invalid in the file.

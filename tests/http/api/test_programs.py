@@ -10,6 +10,7 @@ import pytest
 from holdfast import open_holdfast
 from holdfast.config import Acp, Config
 from holdfast.domain.tokens import Scope
+from holdfast.parsing.workflow_files import parse_workflow
 from tests.acp.harness import PATIENCE, provide
 from tests.acp.scripted_agents import Peer
 from tests.http.api.client import Client, client_of
@@ -229,6 +230,25 @@ async def test_a_cancelled_agent_is_asked_to_stop_and_ended(client: Client, peer
     assert len(peer.got("session/cancel")) == 1
     process = Path(f"/proc/{peer.log('start')[0]['pid']}")
     assert not await asyncio.to_thread(process.exists)
+
+
+@demands("S0-039")
+async def test_an_export_names_a_program_as_the_model_of_its_rows(
+    client: Client, peer: Peer
+) -> None:
+    peer.write()
+    session = await client.opened()
+    await client.prompted(session, "hello")
+    await client.settled(session)
+
+    answer = await client.get(f"/v1/sessions/{session['id']}/export?format=workflow")
+
+    body = parse_workflow(answer.body.decode(), where="it").body
+    rows = body["metadata"]["relaviumExport"]["messages"]
+    assert [(row["role"], row.get("modelId")) for row in rows] == [
+        ("user", None),
+        ("assistant", "acp:peer"),
+    ]
 
 
 OPTIONS = [
