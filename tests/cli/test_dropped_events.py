@@ -132,7 +132,7 @@ def test_every_reader_gets_the_conversation_and_a_gap(place: Place) -> None:
         _require_streamed(found, gaps)
 
 
-@demands("S2-001")
+@demands("S2-001", "S0-302")
 def test_commands_show_the_gap_and_the_doctor_names_it(place: Place) -> None:
     place.drop()
 
