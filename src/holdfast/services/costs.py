@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import reduce
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -13,6 +14,7 @@ from holdfast.domain.queries import WorkQuery
 from holdfast.domain.sessions import Budget, OnExceed, Session, SessionState, stricter_budget
 from holdfast.ports.runtime import TreeCost
 from holdfast.ports.store import Brief, Store, Tx
+from holdfast.services.models import models_beyond_llm
 
 
 class Costs:
@@ -59,7 +61,7 @@ async def _name(tx: Tx, query: CostQuery, key: str) -> str | None:
     match query.group_by:
         case CostGroup.MODEL:
             model = await tx.models.by_id(ModelId(key))
-            return model.ref if model else None
+            return model.ref if model else await _name_of_program(tx, query, ModelId(key))
         case CostGroup.AGENT:
             agent = await tx.agents.by_id(query.owner, AgentId(key))
             return agent.slug if agent else None
@@ -68,6 +70,14 @@ async def _name(tx: Tx, query: CostQuery, key: str) -> str | None:
             return found[0].title if found else None
         case CostGroup.DAY:
             return None
+
+
+async def _name_of_program(tx: Tx, query: CostQuery, model_id: ModelId) -> str | None:
+    """Return the name under which an agent is recorded that chooses its model itself."""
+    of_agents = await tx.costs.sums(replace(query, group_by=CostGroup.AGENT))
+    found = [await tx.agents.by_id(query.owner, AgentId(each.key)) for each in of_agents]
+    models = chain.from_iterable(models_beyond_llm(agent) for agent in found if agent)
+    return next((model.ref for model in models if model.id == model_id), None)
 
 
 def _together(one: CostSum, other: CostSum) -> CostSum:

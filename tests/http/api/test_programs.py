@@ -233,9 +233,7 @@ async def test_a_cancelled_agent_is_asked_to_stop_and_ended(client: Client, peer
 
 
 @demands("S0-039")
-async def test_an_export_names_a_program_as_the_model_of_its_rows(
-    client: Client, peer: Peer
-) -> None:
+async def test_an_export_and_costs_name_a_program_as_its_model(client: Client, peer: Peer) -> None:
     peer.write()
     session = await client.opened()
     await client.prompted(session, "hello")
@@ -243,6 +241,9 @@ async def test_an_export_names_a_program_as_the_model_of_its_rows(
 
     answer = await client.get(f"/v1/sessions/{session['id']}/export?format=workflow")
 
+    costs = (await client.get("/v1/costs?group_by=model")).document["data"]
+
+    assert [each["name"] for each in costs] == ["acp:peer"]
     body = parse_workflow(answer.body.decode(), where="it").body
     rows = body["metadata"]["relaviumExport"]["messages"]
     assert [(row["role"], row.get("modelId")) for row in rows] == [
