@@ -119,6 +119,9 @@ class Joined:
     def effect(self, name: str, arguments: Mapping[str, Any], place: ToolWorkspace) -> Effect:
         return self._of(name).effect(name, arguments, place)
 
+    def is_parallel(self, name: str, place: ToolWorkspace) -> bool:
+        return self._of(name).is_parallel(name, place)
+
     async def offers(self, place: ToolWorkspace) -> tuple[LlmTool, ...]:
         theirs = await self._theirs.offers(place)
         others = [each for each in theirs if each.name not in self._own.names]

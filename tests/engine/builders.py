@@ -194,6 +194,9 @@ class NoTools:
     def effect(self, name: str, arguments: Mapping[str, Any], place: ToolWorkspace) -> Effect:
         return Effect.UNSAFE
 
+    def is_parallel(self, name: str, place: ToolWorkspace) -> bool:
+        return False
+
     async def offers(self, place: ToolWorkspace) -> tuple[LlmTool, ...]:
         return ()
 

@@ -184,6 +184,9 @@ class StandInToolbox:
     def effect(self, name: str, arguments: Mapping[str, Any], place: ToolWorkspace) -> Effect:
         return self.tools[name].effect if name in self.tools else Effect.UNSAFE
 
+    def is_parallel(self, name: str, place: ToolWorkspace) -> bool:
+        return False
+
     async def offers(self, place: ToolWorkspace) -> tuple[LlmTool, ...]:
         self.paper.require_results("offers")
         if self.offering is not None:

@@ -32,9 +32,7 @@ from holdfast.domain.messages import (
 from holdfast.domain.secrets import Scrubber
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.text import storable
-from holdfast.domain.tools import INVOKE_AGENT, REMOTE, Effect, ResultCode
-from holdfast.domain.waits import WaitReason
-from holdfast.engine.cancellation import stop_if_cancelled
+from holdfast.domain.tools import REMOTE, Effect, ResultCode
 from holdfast.engine.model_requests import (
     CUT_BY_BUDGET,
     FILTERED,
@@ -44,6 +42,7 @@ from holdfast.engine.model_requests import (
     StepResult,
     internal,
 )
+from holdfast.engine.parallel_calls import dispatch_together, group_calls
 from holdfast.engine.streaming import AskedCall, ModelAnswer
 from holdfast.engine.tool_calls import NOT_AN_OBJECT, answer, dispatch, refuse_call
 from holdfast.engine.tool_results import DEEPEST
@@ -102,21 +101,21 @@ class EngineRuntime:
         task: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]
         try:
             while True:
-                # Sequentially. The last result is carried, which saves one transaction; everything
-                # else is on disk before it takes effect: a question before it is asked, a start
-                # before the side effect, a result before the next call.
-                for place, call in enumerate(calls, start=1):
+                # Group after group. The last result is carried, which saves one transaction;
+                # everything else is on disk before it takes effect: a question before it is asked,
+                # a start before the side effect, a result before the next group.
+                groups = group_calls(self._toolbox, state, calls)
+                for place, group in enumerate(groups, start=1):
                     # A tool may have swallowed the cancellation. A result is written even after it,
                     # but no further call is started.
                     if task.cancelling():
                         raise asyncio.CancelledError
-                    try:
-                        done = await dispatch(self._toolbox, state, call, self._new_id)
-                    except TurnPausedError as paused:
-                        await self._start_children(state, calls[place:], paused)
-                        raise
-                    state.carry(answer(call, done))
-                    if place < len(calls):
+                    if len(group) > 1:
+                        await dispatch_together(self._toolbox, state, group, self._new_id)
+                        continue
+                    done = await dispatch(self._toolbox, state, group[0], self._new_id)
+                    state.carry(answer(group[0], done))
+                    if place < len(groups):
                         await state.emit()
                 if ending := _ending(state) or await self._prepare(state, task):
                     return state.end(ending)
@@ -133,25 +132,6 @@ class EngineRuntime:
         except TurnPausedError:
             self._thoughts.keep(state)
             raise
-
-    async def _start_children(
-        self, state: TurnState, calls: Sequence[Call], paused: TurnPausedError
-    ) -> None:
-        """Let children of the next calls work while the turn waits for one; extends its wait."""
-        for call in calls:
-            if paused.wait.reason is not WaitReason.CHILD or call.name != INVOKE_AGENT:
-                return
-            stop_if_cancelled()
-            try:
-                done = await dispatch(self._toolbox, state, call, self._new_id)
-            except TurnPausedError as other:
-                paused.wait = replace(
-                    paused.wait,
-                    call_ids=(*paused.wait.call_ids, *other.wait.call_ids),
-                    children=(*paused.wait.children, *other.wait.children),
-                )
-            else:
-                await state.emit(answer(call, done))
 
     async def compact(self, turn: TurnInput) -> Sequence[Draft]:
         """Summarise everything before the last answered turn."""

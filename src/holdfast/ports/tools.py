@@ -152,6 +152,9 @@ class Toolbox(Protocol):
     def effect(self, name: str, arguments: Mapping[str, Any], workspace: ToolWorkspace) -> Effect:
         """Return the effect of running the call twice; `unsafe` if it is not known."""
 
+    def is_parallel(self, name: str, workspace: ToolWorkspace) -> bool:
+        """Return whether calls of the tool may run at once with adjacent ones of a model step."""
+
     async def offers(self, workspace: ToolWorkspace) -> tuple[LlmTool, ...]:
         """Return the tools that are granted and available in this workspace."""
 

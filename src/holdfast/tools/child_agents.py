@@ -109,6 +109,7 @@ def child_tool(
         effect=_idempotent,
         plan=plan,
         act=_act,
+        is_parallel=True,
         agents=agents,
         children=children,
     )

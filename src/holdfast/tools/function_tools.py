@@ -96,6 +96,7 @@ def function_tool(function: Tool[..., Any], runner: FunctionRunner) -> FunctionT
         effect=lambda arguments: function.effect_of(arguments.sent),
         plan=plan,
         act=act,
+        is_parallel=function.parallel,
         function=function,
         runner=runner,
     )

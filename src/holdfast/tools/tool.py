@@ -97,6 +97,7 @@ class LocalTool(Generic[A]):
     act: Callable[[ToolWorkspace, A, RequestedCall], Awaitable[Any]]
     is_available: Callable[[ToolWorkspace], bool] = lambda _: True
     again: Callable[[ToolWorkspace, A, RequestedCall], Awaitable[CallPlan | None]] | None = None
+    is_parallel: bool = False
     # The JSON schema of the arguments, if `arguments` is not a type that implies one.
     schema: Mapping[str, Any] | None = None
 

@@ -73,6 +73,11 @@ class LocalToolbox:
         except ToolFailure:
             return Effect.UNSAFE
 
+    def is_parallel(self, name: str, workspace: ToolWorkspace) -> bool:
+        """Return whether calls of the tool may run at once with adjacent ones of a model step."""
+        tool = self._own_tool(workspace, name)
+        return tool is not None and tool.is_parallel
+
     async def offers(self, workspace: ToolWorkspace) -> tuple[LlmTool, ...]:
         """Return the tools that are granted and available in this workspace."""
         offers: list[LlmTool] = []

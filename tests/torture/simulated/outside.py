@@ -88,6 +88,10 @@ class SimulatedToolbox:
         """Return what the table says."""
         return TOOLS[name][0] if name in TOOLS else Effect.UNSAFE
 
+    def is_parallel(self, name: str, place: ToolWorkspace) -> bool:
+        """Run one call after the other."""
+        return False
+
     async def offers(self, place: ToolWorkspace) -> tuple[LlmTool, ...]:
         """Offer everything."""
         return tuple(LlmTool(name=name, description=name, parameters={}) for name in TOOLS)
