@@ -164,6 +164,10 @@ async def test_tools_questions_and_closings_are_remarks(
         ApprovalAnswered(approval_id=ApprovalId(an_id(4)), decision="denied", by="ada"),
         TurnPaused(reason=WaitReason.APPROVAL, text="It waits for an answer."),
         TurnPaused(reason=WaitReason.CLIENT, text="It waits for a client.", call_ids=(call,)),
+        TurnPaused(reason=WaitReason.TOOL, text="It waits for the tool refund."),
+        TurnPaused(reason=WaitReason.RUNTIME, text="It waits for the loop planner."),
+        TurnPaused(reason=WaitReason.HOLDER, text="It waits for its program."),
+        TurnPaused(reason=WaitReason.CHILD, text="It waits for the agent helper."),
         CallSettled(call_id=call, how=Settlement.SKIPPED, by="ada"),
         SessionClosed(status=Status.COMPLETED, reason="idle_timeout"),
         SessionClosed(status=Status.CANCELLED),
@@ -175,6 +179,9 @@ async def test_tools_questions_and_closings_are_remarks(
         "write_file asks for approval: May \\u202eI?\n"
         "The approval request: denied, by ada\n"
         "It waits for a client. Answer with `holdfast calls answer c1`.\n"
+        "It waits for the tool refund.\n"
+        "It waits for the loop planner.\n"
+        "It waits for its program.\n"
         "The unknown call c1 was skipped.\n"
         "The session was closed: idle_timeout.\n"
         "The session was closed: cancelled.\n",

@@ -1,5 +1,6 @@
 """One session and several processes: what is said behind another's turn, and whose questions."""
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -8,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import Turn, TurnStarted, open_holdfast
 from tests.cli.approval_lookups import waiting
 from tests.cli.commands.test_approvals import ask
 from tests.cli.processes import at_terminal, beside, running
 from tests.cli.remote_server import serve
+from tests.houses import news_until
 
 pytestmark = pytest.mark.slow
 
@@ -34,6 +37,32 @@ def said(home: Path, session: str) -> list[str]:
     """Return what was said to the agent."""
     listed = json.loads(beside(home, "sessions", "messages", session, "--json").stdout)
     return [each["content"]["text"] for each in listed["data"] if each["role"] == "user"]
+
+
+async def a_loop_that_is_gone(home: Path) -> str:
+    """Return a session whose turn waits for a loop that no process has."""
+    async with open_holdfast(home) as hf:
+
+        @hf.runtime("planner")
+        async def plan(turn: Turn) -> str:
+            await asyncio.Event().wait()
+            return ""
+
+        session = await hf.open("planner")
+        await hf.send(session.id, "Plan my week")
+        await news_until(hf, session.id, TurnStarted)
+    return session.id
+
+
+def test_a_chat_says_what_its_turn_waits_for(home: Path) -> None:
+    session = asyncio.run(a_loop_that_is_gone(home))
+    text = "The turn waits for a process that has the loop planner.\n"
+    with running(home, "chat", "hi", "--agent", "planner") as new:
+        assert new.stderr is not None
+        assert text in new.stderr
+    with running(home, "chat", "--resume", session) as resumed:
+        assert resumed.stderr is not None
+        assert text in resumed.stderr
 
 
 @pytest.mark.torture

@@ -46,7 +46,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.sessions import StopReason
 from holdfast.domain.text import clean, escape_hidden, one_line
-from holdfast.domain.waits import WaitReason
+from holdfast.domain.waits import Wait, WaitReason
 from holdfast.engine.tool_calls import REFUSALS
 
 if TYPE_CHECKING:
@@ -336,13 +336,10 @@ class TextScreen:
             case TurnEnded() as ended:
                 self._end(ended)
                 self._show_cost(ended)
-            case (
-                CallSettled()
-                | SessionCompacted()
-                | SessionClosed()
-                | TurnPaused(reason=WaitReason.CLIENT)
-            ) as change:
+            case CallSettled() | SessionCompacted() | SessionClosed() as change:
                 self.remark(_describe_change(change))
+            case TurnPaused() as paused if said := describe_wait(paused):
+                self.remark(said)
             case _:
                 pass
 
@@ -425,12 +422,19 @@ class TextScreen:
             self.page.aside(f"The turn ended with {ended.stop_reason}.", is_loud=True)
 
 
-def _describe_change(
-    change: CallSettled | SessionCompacted | SessionClosed | TurnPaused,
-) -> str:
+def describe_wait(wait: TurnPaused | Wait) -> str | None:
+    """Return what a turn waits for; nothing where a question or a call says it."""
+    match wait.reason:
+        case WaitReason.CLIENT:
+            return f"{wait.text} Answer with `holdfast calls answer {' '.join(wait.call_ids)}`."
+        case WaitReason.TOOL | WaitReason.RUNTIME | WaitReason.HOLDER:
+            return wait.text
+        case _:
+            return None
+
+
+def _describe_change(change: CallSettled | SessionCompacted | SessionClosed) -> str:
     match change:
-        case TurnPaused():
-            return f"{change.text} Answer with `holdfast calls answer {' '.join(change.call_ids)}`."
         case CallSettled():
             return f"The unknown call {change.call_id} was {change.how}."
         case SessionCompacted():

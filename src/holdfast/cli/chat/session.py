@@ -22,7 +22,7 @@ from holdfast.cli.chat.approvals import (
 from holdfast.cli.chat.conversation import ChatConversation, SignalHandler
 from holdfast.cli.chat.live_page import choose_page
 from holdfast.cli.chat.prompt import AnswerPrompt
-from holdfast.cli.chat.screen import NEVER_BY_FLAG, JsonScreen, TextScreen
+from holdfast.cli.chat.screen import NEVER_BY_FLAG, JsonScreen, TextScreen, describe_wait
 from holdfast.cli.chat.tool_lines import result_of
 from holdfast.cli.errors import EXIT_CODES, FINDINGS, INTERRUPTED
 from holdfast.cli.json_stream import EventLines
@@ -111,6 +111,8 @@ async def open_conversation(
         await _remark_changed_agent(holdfast, session, conversation)
         for limit_text in _limits(session, resumed.turns_left):
             conversation.screen.remark(limit_text)
+        if session.waiting is not None and (said := describe_wait(session.waiting)):
+            conversation.screen.remark(said)
         return conversation
     wanted = request or SessionRequest()
     session = await _open_session(printer, holdfast, options, policy, wanted)
