@@ -164,6 +164,8 @@ async def test_options_that_do_not_go_together_are_refused(
         ({"approval": "perhaps"}, Code.INVALID_INPUT),
         ({"tools": [len]}, Code.TOOL_INVALID),
         ({"tools": "read_file"}, Code.INVALID_INPUT),
+        ({"tools": ["nope"]}, Code.UNKNOWN_TOOL),
+        ({"tools": ["read_output"]}, Code.GRANT_EXCEEDED),
         ({"context": "/tmp"}, Code.INVALID_INPUT),
         ({"budget": 5}, Code.INVALID_INPUT),
         ({"timeout": "long"}, Code.INVALID_INPUT),

@@ -185,7 +185,7 @@ async def test_the_agent_is_frozen_when_the_session_opens(quiet: Holdfast) -> No
 @pytest.mark.parametrize(
     ("request_", "details"),
     [
-        (SessionRequest(tools=("read_file", "shell")), {"tools": ["shell"]}),
+        (SessionRequest(tools=("read_file", "git_commit")), {"tools": ["git_commit"]}),
         (SessionRequest(grant=Grant(fs=FsTier.FULL)), {"fs": ["full"]}),
         (SessionRequest(grant=Grant(commands=("git", "rm"))), {"commands": ["rm"]}),
         (SessionRequest(grant=Grant(domains=("example.org",))), {"domains": ["example.org"]}),

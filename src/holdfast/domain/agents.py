@@ -430,13 +430,30 @@ def is_known_tool(tool: ToolSpec, agent: Agent, known: frozenset[str]) -> bool:
     # A tool described without parameters cannot be called: it is only shown as given.
     if tool.name in ACCEPTED_TOOLS or tool.is_described:
         return False
-    raise Invalid(
+    raise unknown_tool(
+        tool.name,
+        known,
+        f"Agent {agent.slug} names it; change its tools with `holdfast agents edit {agent.slug} "
+        "--tools A,B`.",
+    )
+
+
+def require_known_tools(wanted: Iterable[str], agent: Agent, known: frozenset[str]) -> None:
+    """Refuse names that no tool has, and that are likely mistyped."""
+    given = {tool.name for tool in agent.tools}
+    for name in wanted:
+        if name not in known | given | ELSEWHERE and not name.startswith(REMOTE):
+            raise unknown_tool(name, known | given, "Leave it out, or pass the function.")
+
+
+def unknown_tool(name: str, known: Iterable[str], remedy: str) -> Invalid:
+    """Return the error for a name that no tool has."""
+    names = ", ".join(sorted(known))
+    return Invalid(
         Code.UNKNOWN_TOOL,
-        f"There is no tool {tool.name}{_nearest(tool.name, known)}; the tools are "
-        f"{', '.join(sorted(known))}, and functions that are registered in this process. "
-        f"Agent {agent.slug} names it; change its tools with `holdfast agents edit "
-        f"{agent.slug} --tools A,B`.",
-        {"tool": tool.name},
+        f"There is no tool {name}{_nearest(name, known)}; the tools are {names}, and functions "
+        f"that are registered in this process. {remedy}",
+        {"tool": name},
     )
 
 

@@ -20,6 +20,7 @@ from holdfast.domain.agents import (
     narrow_agent,
     refuse_secrets,
     render,
+    require_known_tools,
 )
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.drafts import MessageDraft
@@ -426,6 +427,8 @@ class SessionCreation:
         changed = extend_agent(with_overrides(agent, request.overrides), functions)
         snapshot = freeze_agent(changed, context, self._rules, frozenset(functions))
         wanted = None if request.tools is None else (*request.tools, *functions)
+        known = CATALOGUE | self._rules.functions(agent.owner) | frozenset(functions)
+        require_known_tools(wanted or (), snapshot.agent, known)
         kept, tools = narrow_agent(snapshot.agent, wanted)
         session = Session(
             id=session_id,

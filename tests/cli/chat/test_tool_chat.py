@@ -179,7 +179,7 @@ def test_tools_can_be_left_out_and_none_can_be_added(cli: Cli, desk: Path) -> No
 
     assert [line for line in fewer.lines if line["type"] == "agent:tool_result"] == []
     assert "I have no tool for that here." in none.out
-    assert (more.code, more.out, more.error["error"]) == (3, "", "grant_exceeded")
+    assert (more.code, more.out, more.error["error"]) == (2, "", "unknown_tool")
 
 
 def test_the_file_scope_can_be_narrowed_and_not_widened(cli: Cli, home: Path, desk: Path) -> None:

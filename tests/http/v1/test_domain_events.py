@@ -94,7 +94,7 @@ async def test_the_agent_of_the_house_is_there_when_it_is_asked_for(visitor: Vis
     unknown = await visitor.post("/v1/agents/holdfast/sessions", {"tools": ["fly"]})
 
     assert session["agent"]["slug"] == "holdfast"
-    assert refusal(unknown) == (403, "grant_exceeded")
+    assert refusal(unknown) == (400, "unknown_tool")
 
 
 async def test_a_turn_that_is_not_meant_is_not_stopped(quiet_visitor: Visitor) -> None:

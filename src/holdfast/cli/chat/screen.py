@@ -336,10 +336,8 @@ class TextScreen:
             case TurnEnded() as ended:
                 self._end(ended)
                 self._show_cost(ended)
-            case CallSettled() | SessionCompacted() | SessionClosed() as change:
-                self.remark(_describe_change(change))
-            case TurnPaused() as paused if said := describe_wait(paused):
-                self.remark(said)
+            case CallSettled() | SessionCompacted() | SessionClosed() | TurnPaused() as change:
+                self._remark_change(change)
             case _:
                 pass
 
@@ -350,6 +348,12 @@ class TextScreen:
     def remark(self, text: str) -> None:
         """Show a remark on a line of its own."""
         self.page.aside(text)
+
+    def _remark_change(
+        self, change: CallSettled | SessionCompacted | SessionClosed | TurnPaused
+    ) -> None:
+        if said := _describe_change(change):
+            self.remark(said)
 
     def pause(self) -> None:
         """Release the terminal to another writer for a while."""
@@ -433,8 +437,12 @@ def describe_wait(wait: TurnPaused | Wait) -> str | None:
             return None
 
 
-def _describe_change(change: CallSettled | SessionCompacted | SessionClosed) -> str:
+def _describe_change(
+    change: CallSettled | SessionCompacted | SessionClosed | TurnPaused,
+) -> str | None:
     match change:
+        case TurnPaused():
+            return describe_wait(change)
         case CallSettled():
             return f"The unknown call {change.call_id} was {change.how}."
         case SessionCompacted():
