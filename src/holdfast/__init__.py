@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.ask.answers import TurnFailed as TurnFailed
     from holdfast.ask.answers import Waiting as Waiting
     from holdfast.ask.children import Child as Child
-    from holdfast.ask.verbs import AskOptions as AskOptions
+    from holdfast.ask.options import AskOptions as AskOptions
     from holdfast.children.model import ChildAnswer as ChildAnswer
     from holdfast.client.remote import RemoteHoldfast as RemoteHoldfast
     from holdfast.client.remote import connect as connect
@@ -124,7 +124,7 @@ _HOMES: Final = {
     "ApprovalScope": "domain.approvals",
     "ApprovalState": "domain.approvals",
     "Ask": "functions.tool",
-    "AskOptions": "ask.verbs",
+    "AskOptions": "ask.options",
     "Budget": "domain.sessions",
     "Call": "domain.calls",
     "CallAnswer": "services.calls",

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, Unpack, overload
 from holdfast.api import Defaults
 from holdfast.app import Environment
 from holdfast.ask.answers import Answer, StreamItem
-from holdfast.ask.verbs import AskOptions
+from holdfast.ask.options import AskOptions
 from holdfast.children.model import ChildRequest
 from holdfast.client.requests import Timeouts
 from holdfast.config import Config

@@ -12,7 +12,16 @@ import msgspec
 import pydantic
 import pytest
 
-from holdfast import Answer, Holdfast, TurnFailed, open_holdfast
+from holdfast import (
+    Answer,
+    AskOptions,
+    Holdfast,
+    SettlementAction,
+    SettlementRequest,
+    TurnFailed,
+    open_holdfast,
+    tool,
+)
 from holdfast.ask.answers import Cost, ReasoningDelta, TextDelta, Waiting
 from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalScope, ApprovalState
 from holdfast.domain.calls import CallState
@@ -125,6 +134,46 @@ async def test_the_same_question_is_asked_once(home: Path, options: dict[str, An
         assert [row.text for row in await hf.read(first.session_id)] == ["go", "once"]
 
     assert caught.value.code is Code.MESSAGE_ID_REUSED
+
+
+async def test_a_key_is_answered_once_the_call_that_a_crash_cut_off_is_settled(
+    home: Path,
+) -> None:
+    started, runs = asyncio.Event(), []
+
+    @tool
+    async def refund(order: str) -> str:
+        """Refund an order."""
+        runs.append(order)
+        started.set()
+        await asyncio.Event().wait()
+        return order
+
+    config = a_config(home, asks(call("refund", "c1", order="17")), says("Refunded."))
+    options: AskOptions = {"key": "refund-17", "tools": [refund], "approval": "auto"}
+    async with open_holdfast(config=config) as hf:
+        asked = asyncio.ensure_future(hf.ask("Refund 17", detach=True, **options))
+        await started.wait()
+        asked.cancel()
+    async with open_holdfast(config=config) as hf:
+        with pytest.raises(TurnFailed) as failed:
+            await hf.ask("Refund 17", **options)
+        assert failed.value.answer is not None
+        session_id, (cut_off,) = failed.value.answer.session_id, failed.value.answer.calls
+        with pytest.raises(TurnFailed):
+            await hf.ask("Refund 17", **options)
+        done = SettlementRequest(how=SettlementAction.MARK_DONE, by="me", result="refunded")
+        await hf.calls.settle(hf.owner, session_id, cut_off.id, done)
+        answer = await hf.ask("Refund 17", **options)
+        rows = await hf.read(session_id)
+        assert await hf.ask("Refund 17", **options) == answer
+
+    assert (cut_off.state, runs) == (CallState.UNKNOWN, ["17"])
+    assert (answer.text, answer.turn, answer.stop_reason) == ("Refunded.", 2, StopReason.STOP)
+    assert [row.text for row in rows if row.role is Role.USER] == [
+        "Refund 17",
+        "Go on: the outcome of the call that was cut off is settled now.",
+    ]
 
 
 async def test_a_key_is_of_an_agent(home: Path) -> None:

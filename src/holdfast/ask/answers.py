@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from holdfast.domain.calls import Call
 from holdfast.domain.costs import Usage
-from holdfast.domain.events import Failure, ToolEnded, ToolStarted
+from holdfast.domain.events import Failure, ToolEnded, ToolProgressed, ToolStarted
 from holdfast.domain.ids import ApprovalId, CallId, SessionId
 from holdfast.domain.messages import Message
 from holdfast.domain.sessions import StopReason
@@ -88,4 +88,6 @@ class ReasoningDelta(Struct, frozen=True, kw_only=True):
     step: int
 
 
-StreamItem = TextDelta | ReasoningDelta | ToolStarted | ToolEnded | Waiting | Answer[V]
+StreamItem = (
+    TextDelta | ReasoningDelta | ToolStarted | ToolProgressed | ToolEnded | Waiting | Answer[V]
+)

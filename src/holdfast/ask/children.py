@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 from holdfast.ask.answers import Answer
-from holdfast.ask.verbs import AskOptions
+from holdfast.ask.options import AskOptions
 from holdfast.children.model import ChildRequest, task_id_of
 from holdfast.domain.sessions import Budget
 from holdfast.domain.text import require_str

@@ -30,8 +30,10 @@ from holdfast.ask.answers import (
     TurnFailed,
     Waiting,
 )
+from holdfast.ask.options import AskOptions, require_options
 from holdfast.domain.agents import AgentOverrides
 from holdfast.domain.approvals import ApprovalAnswer, ApprovalMode, ApprovalState
+from holdfast.domain.calls import Call, CallState
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, Invalid
 from holdfast.domain.events import (
@@ -45,12 +47,22 @@ from holdfast.domain.events import (
     StepDelta,
     StepStarted,
     ToolEnded,
+    ToolProgressed,
     ToolStarted,
     TurnEnded,
     TurnPaused,
 )
 from holdfast.domain.ids import SessionId, require_uuid
-from holdfast.domain.messages import CLOSING_NOTICES, Message, Notice, Output, Part, Role, ToolCall
+from holdfast.domain.messages import (
+    CLOSING_NOTICES,
+    Message,
+    Notice,
+    NoticeCode,
+    Output,
+    Part,
+    Role,
+    ToolCall,
+)
 from holdfast.domain.recordings import OnOpenCalls, Recorded
 from holdfast.domain.sessions import OPEN, Session, SessionRequest, Status, StopReason
 from holdfast.domain.text import require_str
@@ -58,114 +70,6 @@ from holdfast.domain.waits import Wait
 
 if TYPE_CHECKING:
     from holdfast.api import Holdfast
-from collections.abc import Awaitable, Mapping
-from typing import Literal, TypedDict, cast
-
-from holdfast.domain.approvals import Approval
-from holdfast.domain.sessions import Budget, SessionContext
-from holdfast.domain.text import wrong_type
-
-# Answers the questions of a turn; may be asynchronous.
-Approve = Callable[[Approval], bool | ApprovalAnswer | Awaitable[bool | ApprovalAnswer]]
-
-
-class AskOptions(TypedDict, total=False):
-    """The options of `ask` and `stream`; those up to `tags` belong to the session it opens."""
-
-    agent: str | None
-    model: str | None
-    # Appended to the agent's system prompt.
-    system: str | None
-    # Functions, and names of tools to which the agent is narrowed.
-    tools: "Sequence[Callable[..., Any] | str] | None"
-    context: SessionContext | None
-    approval: ApprovalMode | Literal["deny", "ask", "edits", "auto"] | None
-    budget: Budget | None
-    turn_cap: int | None
-    title: str | None
-    tags: Sequence[str] | None
-    session: str | None
-    # The id of the message: with the same one nothing is sent twice.
-    id: str | None
-    # Makes the ids of session and message; for a question that is asked once.
-    key: str | None
-    timeout: float | None
-    approve: Approve | None
-    on_wait: Literal["wait", "return"]
-    # The turn goes on after a timeout or a cancellation.
-    detach: bool
-    # False: a turn that failed is returned, too.
-    check: bool
-
-
-_OPENING: Final = (
-    *("agent", "model", "system", "tools", "context", "approval", "budget"),
-    *("turn_cap", "title", "tags"),
-)
-
-
-_TEXTS: Final = ("agent", "model", "system", "title", "session", "id", "key")
-# What each element of a list has to be.
-_LISTS: Final[Mapping[str, Callable[[Any], bool]]] = {
-    "tools": lambda each: isinstance(each, str) or callable(each),
-    "tags": lambda each: isinstance(each, str),
-}
-# The other types, and how an error names them.
-_TYPES: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
-    **dict.fromkeys(_TEXTS, ((str,), "a str")),
-    "tools": ((list, tuple), "a list of functions and names"),
-    "tags": ((list, tuple), "a list of str"),
-    "context": ((SessionContext,), "a SessionContext"),
-    "approval": ((str,), "an ApprovalMode"),
-    "budget": ((Budget,), "a Budget"),
-    "turn_cap": ((int,), "an int"),
-    "timeout": ((int, float), "a number of seconds"),
-    "on_wait": ((str,), "wait or return"),
-    "detach": ((bool,), "a bool"),
-    "check": ((bool,), "a bool"),
-}
-
-
-def require_options(options: AskOptions) -> AskOptions:
-    """Return the options that are set; refuses wrong ones before anything is stored."""
-    unknown = sorted(set(options) - set(AskOptions.__annotations__))
-    if unknown:
-        raise TypeError(f"ask has no option {', '.join(unknown)}")
-    given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
-    for name, value in given.items():
-        types, rule = _TYPES.get(name, ((object,), ""))
-        is_typed = isinstance(value, types)
-        if not is_typed or not (name not in _LISTS or all(map(_LISTS[name], value))):
-            raise wrong_type(value, field=name, rule=f"{name} must be {rule}")
-    if given.get("approval", ApprovalMode.ASK) not in set(ApprovalMode):
-        raise Invalid(
-            Code.INVALID_INPUT,
-            f"approval must be one of {', '.join(ApprovalMode)}.",
-            {"field": "approval"},
-        )
-    if given.get("on_wait", "wait") not in ("wait", "return"):
-        raise Invalid(Code.INVALID_INPUT, "on_wait must be wait or return.", {"field": "on_wait"})
-    _require_together(given)
-    return cast("AskOptions", given)
-
-
-def _require_together(given: Mapping[str, Any]) -> None:
-    """Refuse options that do not go together."""
-    if "session" in given:
-        wrong = [name for name in (*_OPENING, "key") if name in given and name != "tools"]
-        # A new function joins a session; names only narrow when it is opened.
-        wrong += ["tools"] if any(isinstance(each, str) for each in given.get("tools", ())) else []
-        remedy = "change the session with sessions.update, or leave out session"
-    else:
-        wrong = ["id"] if "key" in given and "id" in given else []
-        remedy = "key makes the id; leave one of them out"
-    if wrong:
-        raise Invalid(
-            Code.OPTION_NOT_OFFERED,
-            f"{', '.join(wrong)} cannot be given here: {remedy}.",
-            {"options": wrong},
-        )
-
 
 V = TypeVar("V")
 
@@ -174,6 +78,8 @@ _RETURNED: Final = frozenset({StopReason.STOP, StopReason.LENGTH, StopReason.REF
 # Rows before a queued message that may belong to its turn.
 _LOOK_BACK: Final = 256
 _BUILT_IN: Final = "holdfast"
+# Sent for a question that was cut off, once the outcome of its calls is known.
+_GO_ON: Final = "Go on: the outcome of the call that was cut off is settled now."
 _NAMESPACE: Final = uuid5(NAMESPACE_URL, "holdfast:ask")
 
 
@@ -310,7 +216,7 @@ class _Question:
                         yield TextDelta(text=payload.text, step=payload.step)
                     case StepDelta():
                         yield ReasoningDelta(text=payload.text, step=payload.step)
-                    case ToolStarted() | ToolEnded():
+                    case ToolStarted() | ToolProgressed() | ToolEnded():
                         yield payload
                     case ApprovalRequested() | TurnPaused():
                         waiting = await self._ask_for(payload)
@@ -345,18 +251,42 @@ class _Question:
             await self._attach(session.id)
         if (key := options.get("key")) is not None:
             message_id = str(uuid5(UUID(session.id), f"message:{key}"))
-        message = await hf.send(session.id, self._prompt, id=message_id or str(uuid4()))
+        message_id, content = message_id or str(uuid4()), self._prompt
+        await self._put(session, content, message_id)
+        while key is not None and self._has_ended and await self._is_settled():
+            # The key is of the answer, which the cut-off turn could not give.
+            message_id, content = str(uuid5(UUID(message_id), "settled")), _GO_ON
+            await self._put(session, content, message_id)
+        if not self._has_ended and session.status not in OPEN:
+            raise _session_closed()
+
+    async def _put(
+        self, session: Session, content: str | tuple[Part, ...], message_id: str
+    ) -> None:
+        """Send a message, or find it, and note where its turn begins."""
+        message = await self._hf.send(session.id, content, id=message_id)
         is_repeated = message.sequence <= session.message_count
         self._session_id, self._turn = session.id, message.turn
         self._has_ended = is_repeated and message.turn <= session.settled
-        if not self._has_ended and session.status not in OPEN:
-            raise _session_closed()
         self._known = session.last_event
         if message.turn > session.settled + 1:
             self._blocked = session.waiting
         self._cursor = 0 if is_repeated else session.last_event
         is_alone = session.status is not Status.RUNNING and not is_repeated
         self._first_row = message.sequence - (0 if is_alone else _LOOK_BACK)
+
+    async def _is_settled(self) -> bool:
+        """Return whether a crash has cut off the turn, and all its unknown calls are settled."""
+        rows = await self._rows()
+        codes = {part.code for row in rows for part in row.parts if isinstance(part, Notice)}
+        states = {call.state for call in await self._calls(rows)}
+        is_cut = NoticeCode.INTERRUPTED in codes
+        return is_cut and CallState.SETTLED in states and CallState.UNKNOWN not in states
+
+    async def _calls(self, rows: Sequence[Message]) -> tuple[Call, ...]:
+        ids = [part.id for row in rows for part in row.parts if isinstance(part, ToolCall)]
+        hf, session_id = self._hf, self._session_id
+        return tuple([await hf.calls.get(hf.owner, session_id, each) for each in ids])
 
     async def _open(self, message_id: str | None) -> Session:
         hf, options = self._hf, self._options
@@ -497,14 +427,12 @@ class _Question:
     async def _answer(self, ended: TurnEnded | None, waiting: Waiting | None) -> Answer[Any]:
         """Return the turn as an answer, or raise if it has none."""
         rows = await self._rows()
-        ids = [part.id for row in rows for part in row.parts if isinstance(part, ToolCall)]
-        hf, session_id = self._hf, self._session_id
         answer = Answer[Any](
             text=_text(rows),
             value=None,
             messages=rows,
-            calls=tuple([await hf.calls.get(hf.owner, session_id, each) for each in ids]),
-            session_id=session_id,
+            calls=await self._calls(rows),
+            session_id=self._session_id,
             turn=self._turn or 0,
             stop_reason=None if ended is None else ended.stop_reason,
             model=self._model,
