@@ -219,7 +219,7 @@ async def test_options_that_do_not_go_together_are_refused(
         ({"budget": 5}, Code.INVALID_INPUT),
         ({"timeout": "long"}, Code.INVALID_INPUT),
         ({"check": 1}, Code.INVALID_INPUT),
-        ({"output": object}, Code.INVALID_INPUT),
+        ({"output": object}, Code.TOOL_INVALID),
     ],
 )
 async def test_bad_input_changes_nothing(

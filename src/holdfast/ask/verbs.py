@@ -502,7 +502,7 @@ class _OutputType:
             self.schema: dict[str, Any] = make() if make else msgspec.json.schema(kind)
         except (TypeError, RuntimeError) as error:
             raise Invalid(
-                Code.INVALID_INPUT,
+                Code.TOOL_INVALID,
                 f"output cannot be described as JSON: {error}",
                 {"field": "output"},
             ) from None

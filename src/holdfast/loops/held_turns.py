@@ -146,6 +146,8 @@ class HeldTurns:
             with suppress(Conflict):
                 await self._end(lease, await self._turns.give_up(lease, failure_of(error)))
             raise
+        finally:
+            turn.is_over = True
         end = await turn.finish()
         if turn.has_open_calls:
             # Their outcome is recorded as after an interrupt.

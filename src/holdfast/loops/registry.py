@@ -88,6 +88,7 @@ class Loops:
             own = LoopTurn(turn, emit, self._parts(), resume=loop.resume)
             try:
                 text = await _unwrapped(loop.function(own))
+                own.is_over = True
                 if text is not None and not isinstance(text, str):
                     raise TypeError(f"a loop returns a text or None, not {type(text).__name__}")
                 end = await own.finish(text)

@@ -22,7 +22,7 @@ from holdfast.children.model import ChildAnswer
 from holdfast.domain.calls import Call, call_key
 from holdfast.domain.costs import Usage, price
 from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome, notice_draft
-from holdfast.domain.errors import Code, Invalid, LimitReached
+from holdfast.domain.errors import Code, Conflict, Invalid, LimitReached
 from holdfast.domain.events import Channel, StepDelta, StepEnded, StepStarted
 from holdfast.domain.ids import CallId, MessageId, SessionId
 from holdfast.domain.messages import (
@@ -196,15 +196,21 @@ class Branch:
                 "A call inside the function of another call or step would be lost when the turn is "
                 "replayed; make it beside it.",
             )
-        if asyncio.current_task() is not self._task:
-            raise Invalid(
-                Code.TURN_WRONG_TASK,
-                "The order of calls in several tasks is not repeatable; open a branch in each "
-                "task: turn.branch(name).",
-            )
+        self._require_task()
         self._count += 1
         self._turn.count_entry()
         return Position(self._path, self._count)
+
+
+    def _require_task(self) -> None:
+        if self._turn.is_over:
+            raise Conflict(Code.TURN_ENDED, "The block of the turn was left; enter another turn.")
+        if asyncio.current_task() is not self._task:
+            raise Invalid(
+                Code.TURN_WRONG_TASK,
+                "The order of calls and messages in several tasks is not repeatable; open a "
+                "branch in each task with turn.branch(name), and say in the task of the turn.",
+            )
 
 
 class LoopTurn(Branch):
@@ -221,6 +227,8 @@ class LoopTurn(Branch):
         max_calls: int = 1_000,
     ) -> None:
         super().__init__(self)
+        # Set when the loop has ended or its block was left.
+        self.is_over = False
         self.parts = parts
         self.attempt = attempt
         self._input = turn
@@ -316,6 +324,7 @@ class LoopTurn(Branch):
         request_id: str | None = None,
     ) -> None:
         """Record a message of the assistant, and what the request behind it has used."""
+        self._require_task()
         drafts = await self._said(content, usage, model, request_id)
         if drafts:
             await self._state.emit(drafts)
