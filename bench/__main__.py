@@ -19,6 +19,7 @@ from bench import (  # noqa: F401 — they register
     crowds,
     frameworks,
     functions,
+    loops,
     observations,
     pages,
     postgres,

@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -226,6 +226,7 @@ def build_loops(
 
     records = parts.records
 
+    @cache
     def services() -> LoopServices:
         return LoopServices(
             toolbox=parts.tools.get_component(),

@@ -48,7 +48,7 @@ class Signature(Struct, frozen=True, kw_only=True):
     def convert(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of the parameters; raises `InvalidArgumentsError`."""
         # Copied, because the function may change what it gets, and the record must not change.
-        given = copy.deepcopy(dict(arguments))
+        given = _copied(dict(arguments))
         try:
             found = self._read(given)
         except msgspec.ValidationError as error:
@@ -89,7 +89,15 @@ class _AnyArguments(Signature, frozen=True, kw_only=True):
 
     def convert(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return a copy, because the function may change what it gets."""
-        return copy.deepcopy(dict(arguments))
+        copied: dict[str, Any] = _copied(dict(arguments))
+        return copied
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy of plain JSON, which `deepcopy` makes several times slower."""
+    if isinstance(value, dict):
+        return {key: _copied(each) for key, each in value.items()}
+    return list(map(_copied, value)) if isinstance(value, list) else value
 
 
 ANY_ARGUMENTS: Final = _AnyArguments(

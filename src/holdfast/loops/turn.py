@@ -242,8 +242,15 @@ class LoopTurn(Branch):
         # Calls that have begun and have no result yet.
         self._open: set[CallId] = set()
         self._closed = asyncio.Event()
-        # Rows that an earlier run has written and this one has not reached.
-        self._hidden = {row.id for row in before if row.role is not Role.USER}
+        # Rows that an earlier run has written, and how many of them this one has reached.
+        self._earlier = [row for row in before if row.role is not Role.USER]
+        self._reached = 0
+        # By row and by entry, how many are reached with it.
+        self._places = {
+            key: place
+            for place, row in enumerate(self._earlier, start=1)
+            for key in (row.id, *map(_key_of, row.parts))
+        }
         self._says = 0
         self._step: StepStarted | None = None
         self._offset = 0
@@ -268,7 +275,8 @@ class LoopTurn(Branch):
         Messages that wait for a later turn are left out.
         """
         number = self.number
-        rows = [row for row in self._input.rows_now() if row.id not in self._hidden]
+        hidden = {row.id for row in self._earlier[self._reached :]}
+        rows = [row for row in self._input.rows_now() if row.id not in hidden]
         earlier = (row for row in rows if row.turn < number)
         return (*earlier, *(row for row in rows if row.turn == number))
 
@@ -281,7 +289,7 @@ class LoopTurn(Branch):
     @property
     def is_replaying(self) -> bool:
         """Whether recorded entries are still ahead."""
-        return bool(self._hidden)
+        return self._reached < len(self._earlier)
 
     def uuid4(self) -> UUID:
         """Return a random id that a replay repeats."""
@@ -503,18 +511,15 @@ class LoopTurn(Branch):
 
     def _show_rows_through(self, key: str) -> None:
         """Show the rows of a recorded entry, and all before it, in `messages`."""
-        rows = [row for row in self._input.rows_now() if row.id in self._hidden]
-        for index, row in enumerate(rows):
-            if row.id == key or any(_belongs(part, key) for part in row.parts):
-                self._hidden -= {each.id for each in rows[: index + 1]}
+        self._reached = max(self._reached, self._places.get(key, 0))
 
 
-def _belongs(part: Part, key: str) -> bool:
+def _key_of(part: Part) -> str | None:
     match part:
         case ToolCall(id=found) | ToolResult(call_id=found) | Step(position=found):
-            return found == key
+            return found
         case _:
-            return False
+            return None
 
 
 async def _run_step(
