@@ -169,7 +169,7 @@ async def _records(stack: AsyncExitStack, config: Config, outside: Environment) 
         id_factory=id_factory,
         secrets=secrets,
         journal=journal,
-        children=wiring.build_children(config, store, journal, doorbell, kept.clock),
+        children=wiring.build_children(config, store, journal, doorbell),
         leases=Leases(store, journal, kept.clock, kept.machine),
         approvals=Approvals(
             store,

@@ -176,15 +176,12 @@ def build_toolbox(
     return LocalToolbox(own, McpTools(remote), scrubber, registered, children)
 
 
-def build_children(
-    config: Config, store: Store, journal: Journal, doorbell: Doorbell, clock: Clock
-) -> Children:
+def build_children(config: Config, store: Store, journal: Journal, doorbell: Doorbell) -> Children:
     """Return what opens the children of sessions."""
     return Children(
         store,
         journal,
         doorbell,
-        clock,
         folders=WorkspaceFolders(config.home),
         limits=ChildLimits(
             depth=config.child_depth,

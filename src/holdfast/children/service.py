@@ -42,13 +42,11 @@ from holdfast.domain.tools import common_grant
 from holdfast.domain.waits import Wait, WaitReason
 from holdfast.ports.runtime import Coordinator, TurnPausedError
 from holdfast.ports.store import Brief, Store, Tx
-from holdfast.ports.system import Clock, Doorbell
+from holdfast.ports.system import Doorbell
 from holdfast.services.agents import Agents, require_input
 from holdfast.services.background_tasks import sleep_despite_memory_error
 from holdfast.services.journal import (
     Journal,
-    SessionWriter,
-    continue_turn,
     find_session_state,
     session_not_found,
 )
@@ -71,16 +69,13 @@ class Children:
         store: Store,
         journal: Journal,
         doorbell: Doorbell,
-        clock: Clock,
         *,
         folders: FolderProvider,
         limits: ChildLimits,
     ) -> None:
-        """`clock` is the one of leases."""
         self._store = store
         self._journal = journal
         self._doorbell = doorbell
-        self._clock = clock
         self._folders = folders
         self._limits = limits
         self._sessions: Sessions | None = None
@@ -154,14 +149,16 @@ class Children:
         _, coordinator = self._parts()
         child_id = child_id_of(parent_id, call_id)
         # Read with tombstones: a child that was deleted is not opened again.
-        if not await self._store.read(Brief(partial(_was_opened, owner, child_id))):
+        is_known = await self._store.read(Brief(partial(_was_opened, owner, child_id)))
+        if not is_known:
             await self.spawn_idempotent(owner, parent_id, request, id=child_id, call_id=call_id)
         keys = await self._store.read(Brief(partial(_keys, owner, parent_id, child_id)))
         if keys is not None:
             # Before the answer is read, so that an end in between is seen (race).
             self._awaited[keys[0]] = keys[1]
-            coordinator.wake(keys[0], turn=FIRST_TURN)
         answer = await self.answer(owner, child_id)
+        if is_known and answer is None and keys is not None:
+            coordinator.wake(keys[0], turn=FIRST_TURN)
         if answer is None and not may_pause and keys is not None:
             answer = await self._awaited_answer(owner, child_id, keys[0])
         if answer is not None:
@@ -225,16 +222,15 @@ class Children:
     def _note_end(self, key: SessionKey) -> None:
         """Continue the parent of a child that has ended here, if it waits here."""
         parent = self._awaited.pop(key, None)
-        if parent is not None and self._coordinator is not None:
-            try:
-                self._coordinator.start(self._continue_quietly(parent))
-            except HoldfastError:
-                log.debug("a parent is continued by another process")
+        if parent is not None:
+            # Another process continues it if this one is closing.
+            with suppress(HoldfastError):
+                self._parts()[1].resume(parent)
 
     async def sweep(self) -> None:
         """Continue the turns that wait for a child whose end was not seen."""
         for key in await self._store.read(Brief(lambda tx: tx.children.overdue())):
-            await self._continue(key)
+            self._parts()[1].resume(key)
 
     async def _keep(self) -> None:
         while True:
@@ -243,19 +239,6 @@ class Children:
             except HoldfastError as error:
                 log.warning("waiting parents could not be looked up: %s", error.message)
             await sleep_despite_memory_error(_LOOK_SECONDS)
-
-    async def _continue_quietly(self, key: SessionKey) -> None:
-        try:
-            await self._continue(key)
-        except HoldfastError as error:
-            log.warning("a parent was not continued, the next sweep does: %s", error.message)
-
-    async def _continue(self, key: SessionKey) -> None:
-        async def write(writer: SessionWriter) -> None:
-            await continue_turn(writer, WaitReason.CHILD, self._clock)
-
-        await self._journal.write_by_key(key, write)
-        self._parts()[1].resume(key)
 
     def _parts(self) -> tuple[Sessions, Coordinator]:
         assert self._sessions is not None  # noqa: S101 — connected while everything is built

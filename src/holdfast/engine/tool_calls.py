@@ -96,7 +96,9 @@ async def dispatch(
         if refused := await slot.take():
             return refused
     try:
-        await state.emit((ToolStarted(call_id=call.id, name=call.name, arguments=call.arguments),))
+        if not planned.goes_on or call.state is not CallState.STARTED:
+            started = ToolStarted(call_id=call.id, name=call.name, arguments=call.arguments)
+            await state.emit((started,))
         return await _outcome_of(toolbox.run(place, planned), place, call.name)
     finally:
         await progress.close()

@@ -201,7 +201,6 @@ class Branch:
         self._turn.count_entry()
         return Position(self._path, self._count)
 
-
     def _require_task(self) -> None:
         if self._turn.is_over:
             raise Conflict(Code.TURN_ENDED, "The block of the turn was left; enter another turn.")

@@ -136,6 +136,8 @@ class PlannedCall(Struct, frozen=True, kw_only=True):
     slot: CallSlot | None = None
     # A client runs the call, and has this many seconds to answer.
     client_timeout: float | None = None
+    # Work that was started goes on: after a pause or a crash the call is not started again.
+    goes_on: bool = False
 
 
 class CallOutcome(Struct, frozen=True, kw_only=True):

@@ -143,7 +143,9 @@ class Leases:
         if not is_paused(state) or microseconds(self._clock.now()) >= -state.until:
             return False
         wait = await writer.tx.waits.of(state.key)
-        return wait is None or wait.reason in {*ELSEWHERE, WaitReason.CHILD}
+        if wait is not None and wait.reason is WaitReason.CHILD:
+            return not await writer.tx.children.have_ended(state.owner, wait.children)
+        return wait is None or wait.reason in ELSEWHERE
 
     async def claim_external(self, writer: SessionWriter) -> Lease:
         """Take a session whose turns a framework runs, before its first durable call.

@@ -100,7 +100,7 @@ def child_tool(
                 ResultCode.NOT_GRANTED,
                 f"The agent {asked.agent} is not granted; the agents are {', '.join(agents)}.",
             )
-        return CallPlan(tool_class=ToolClass.READ)
+        return CallPlan(tool_class=ToolClass.READ, goes_on=True)
 
     return ChildTool(
         name=INVOKE_AGENT,

@@ -78,6 +78,7 @@ class CallPlan(Struct, frozen=True, kw_only=True):
     approval: str | None = None
     slot: CallSlot | None = None
     client_timeout: float | None = None
+    goes_on: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

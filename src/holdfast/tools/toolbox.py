@@ -238,6 +238,7 @@ class LocalToolbox:
             approval=aim.approval,
             slot=aim.slot,
             client_timeout=aim.client_timeout,
+            goes_on=aim.goes_on,
         )
 
     def _is_granted(self, workspace: ToolWorkspace, name: str) -> bool:
