@@ -442,7 +442,7 @@ def require_known_tools(wanted: Iterable[str], agent: Agent, known: frozenset[st
     """Refuse names that no tool has, and that are likely mistyped."""
     given = {tool.name for tool in agent.tools}
     for name in wanted:
-        if name not in known | given | ELSEWHERE and not name.startswith(REMOTE):
+        if name not in known | given | ACCEPTED_TOOLS and not name.startswith(REMOTE):
             raise unknown_tool(name, known | given, "Leave it out, or pass the function.")
 
 

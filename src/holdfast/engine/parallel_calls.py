@@ -24,16 +24,16 @@ _REASONS: Final = tuple(WaitReason)
 
 def group_calls(toolbox: Toolbox, state: TurnState, calls: Sequence[Call]) -> list[list[Call]]:
     """Return the calls in their order; adjacent ones that may run at once are one group."""
-    place = state.turn.place
+    workspace = state.turn.workspace
     # The usual case, and the quickest.
-    if len(calls) < 2 or place is None:
+    if len(calls) < 2 or workspace is None:
         return [[call] for call in calls]
     groups: list[list[Call]] = []
     was_parallel = False
     for call in calls:
         # By the stored effect as well: the tool may have changed since the call was requested.
         is_safe = call.effect is not Effect.UNSAFE
-        is_parallel = is_safe and toolbox.is_parallel(call.name, place)
+        is_parallel = is_safe and toolbox.is_parallel(call.name, workspace)
         if is_parallel and was_parallel:
             groups[-1].append(call)
         else:
