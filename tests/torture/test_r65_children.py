@@ -87,3 +87,20 @@ def test_each_call_has_one_child_wherever_its_process_is_killed(
         longest = max(longest, took)
     tell(f"{len(lives)} kills, each call with one child; settled {longest:.1f} s after a restart")
     assert len(expected) == 5
+
+
+def test_control_a_call_that_opens_another_child_after_a_kill_is_seen(tmp_path: Path) -> None:
+    whole = FamilyLife(folder=str(tmp_path / "whole"))
+    (tmp_path / "whole").mkdir()
+    asyncio.run(lived(whole))
+    expected = asyncio.run(tree_of(whole.folder))
+    points = list(points_of(whole.marks))
+    folders = []
+    for at in (len(points) // 3, len(points) // 2):
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        folders.append(str(folder))
+        killed([FamilyLife(folder=str(folder), point=points[at], forgets=True)])
+        killed([FamilyLife(folder=str(folder), forgets=True)])
+
+    assert any(asyncio.run(tree_of(folder)) != expected for folder in folders)

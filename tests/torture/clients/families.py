@@ -13,12 +13,14 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid5
 
 from holdfast import LocalHoldfast, open_holdfast
 from holdfast.app import Environment
+from holdfast.children import service
 from holdfast.config import Config
 from holdfast.domain.errors import Conflict
-from holdfast.domain.ids import SessionId
+from holdfast.domain.ids import CallId, SessionId
 from tests.builders import an_id
 from tests.torture.clients.rounds import Life, Striking, StrikingStore
 
@@ -45,11 +47,15 @@ class FamilyLife:
 
     folder: str
     point: tuple[str, int, str] | None = None
+    # For the control: each process has ids of its own for the children of a call.
+    forgets: bool = False
     marks: list[str] = field(default_factory=list)
 
 
 async def lived(life: FamilyLife) -> float:
     """Send the lead its message, or go on; return the seconds until the tree was settled."""
+    if life.forgets:
+        service.child_id_of = _id_of_this_process  # type: ignore[attr-defined]
     striking = Striking(Life(home=life.folder, point=life.point, marks=life.marks))
     config = Config(home=Path(life.folder) / "home")
     outside = Environment(wrap=lambda store: StrikingStore(store, striking))  # type: ignore
@@ -62,6 +68,10 @@ async def lived(life: FamilyLife) -> float:
         while (await hf.sessions.get(hf.owner, SessionId(SESSION))).settled < 1:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         return asyncio.get_running_loop().time() - begun
+
+
+def _id_of_this_process(parent: SessionId, call_id: CallId) -> SessionId:
+    return SessionId(str(uuid5(UUID(parent), f"{call_id}/{os.getpid()}")))
 
 
 async def _create(hf: LocalHoldfast, slug: str, folder: Path) -> None:
