@@ -12,6 +12,7 @@ import pytest
 from holdfast import (
     CallSettled,
     Cancelled,
+    Code,
     Effect,
     Invalid,
     RunScope,
@@ -494,6 +495,37 @@ class TestScopes:
             async with open_holdfast(config=config, scope=RunScope.OWN, tools=[gone]):
                 rows = await played(server, session.id)
         assert outcomes(rows) == ["gone ok"]
+
+
+async def test_a_restart_without_the_function_still_opens_and_a_typo_does_not(home: Path) -> None:
+    @tool(effect="pure")
+    async def gone() -> str:
+        """Go."""
+        return "here"
+
+    config = a_config(home, asks(call("gone")), says("done"))
+    async with open_holdfast(config=config) as hf:
+        await hf.agents.create(hf.owner, {"name": "Goer", "tools": ["gone"]})
+        with pytest.raises(Invalid) as early:
+            await hf.open("goer")
+        hf.tools.add(gone)
+        await hf.open("goer")
+    async with open_holdfast(config=config) as server:
+        session = await server.open("goer")
+        await server.send(session.id, "go")
+        async with asyncio.timeout(PATIENCE):
+            while (waiting := (await current(server, session)).waiting) is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        await server.agents.update(server.owner, "goer", {"tools": ["gone", "gnoe"]})
+        with pytest.raises(Invalid) as typo:
+            await server.open("goer")
+        server.tools.add(gone)
+        rows = await played(server, session.id)
+
+    assert (early.value.code, typo.value.code) == (Code.UNKNOWN_TOOL, Code.UNKNOWN_TOOL)
+    assert typo.value.details == {"tool": "gnoe"}
+    assert waiting.needs == ("tool:gone",)
+    assert outcomes(rows) == ["gone ok"]
 
 
 async def test_arguments_that_do_not_fit_reach_no_function(home: Path) -> None:

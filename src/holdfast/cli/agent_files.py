@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from holdfast.acp.client.presets import PRESETS
 from holdfast.api import Holdfast
+from holdfast.cli.output import Printer
 from holdfast.cli.secrets import secrets_here
 from holdfast.config import absolute_model
-from holdfast.domain.agents import Agent, LlmRuntime, file_form
+from holdfast.domain.agents import Agent, LlmRuntime, file_form, tool_warnings
 from holdfast.domain.errors import Code, Denied, Invalid, NotFound
 from holdfast.parsing import agent_files
 from holdfast.parsing.agent_files import AgentFile, build_agent
@@ -164,3 +165,9 @@ def _own_slug(described: AgentFile) -> str:
 def is_path(ref: str) -> bool:
     """Return whether a reference is the path of a file, and not a slug."""
     return "/" in ref or "\\" in ref or ref.endswith((".yaml", ".yml"))
+
+
+def remark_tools(printer: Printer, fields: dict[str, Any]) -> None:
+    """Say which tools do not exist; they may be functions of a program."""
+    for warning in tool_warnings((tool["name"] for tool in fields.get("tools", ())), frozenset()):
+        printer.remark(warning)

@@ -446,6 +446,17 @@ def require_known_tools(wanted: Iterable[str], agent: Agent, known: frozenset[st
             raise unknown_tool(name, known | given, "Leave it out, or pass the function.")
 
 
+def tool_warnings(names: Iterable[str], functions: frozenset[str]) -> tuple[str, ...]:
+    """Return a sentence for each name that no tool and none of these functions has."""
+    known = CATALOGUE | functions
+    return tuple(
+        f"There is no tool {name}{_nearest(name, known)}. If it is a function, sessions open once "
+        "a process has registered it."
+        for name in names
+        if name not in known | ACCEPTED_TOOLS and not name.startswith(REMOTE)
+    )
+
+
 def unknown_tool(name: str, known: Iterable[str], remedy: str) -> Invalid:
     """Return the error for a name that no tool has."""
     names = ", ".join(sorted(known))

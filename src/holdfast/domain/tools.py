@@ -283,11 +283,3 @@ def narrow_tools(
             {"tools": missing},
         )
     return tuple(tool for tool in granted if tool.name in wanted)
-
-
-def require_tools(names: Iterable[str], known: Iterable[ToolSpec] = (), *, field: str) -> None:
-    """Refuse unknown tools, because no session would open with them; `known` ones are allowed."""
-    kept = ACCEPTED_TOOLS | {tool.name for tool in known}
-    for name in names:
-        if name not in kept:
-            require_tool(name, field=field)

@@ -17,12 +17,20 @@ from holdfast.domain.agents import (
     ExternalRuntime,
     LlmRuntime,
     ModelChoice,
+    functions_of,
     override_agent,
     require_retry,
 )
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
 from holdfast.domain.ids import AgentId, Owner, is_slug, is_uuid, require_uuid, slug_of
-from holdfast.domain.queries import AgentQuery, Page, decode_cursor, encode_cursor, require_limit
+from holdfast.domain.queries import (
+    AgentQuery,
+    Page,
+    SessionQuery,
+    decode_cursor,
+    encode_cursor,
+    require_limit,
+)
 from holdfast.domain.secrets import Scrubber
 from holdfast.domain.sessions import Created, Session, digest_request
 from holdfast.domain.text import require_text
@@ -48,6 +56,8 @@ from holdfast.zones.merge import adopt_zones
 
 BUILT_IN: Final = "holdfast"
 TOOLS_LARGEST: Final = 256 << 10
+# Sessions of an agent whose functions are known to exist.
+_NEWEST_SESSIONS: Final = 32
 CHANGEABLE: Final = frozenset(
     {
         "slug",
@@ -297,6 +307,16 @@ def require_played(session: Session) -> None:
             "continue there, or fork the session with another agent.",
             {"framework": runtime.framework},
         )
+
+
+async def used_functions(tx: Tx, agent: Agent) -> frozenset[str]:
+    """Return the functions that the newest sessions of an agent were opened with.
+
+    A process had them then; a new session waits until one has them again.
+    """
+    query = SessionQuery(owner=agent.owner, agent_id=agent.id, limit=_NEWEST_SESSIONS)
+    sessions = [session for session, _ in await tx.sessions.page(query)]
+    return frozenset(name for session in sessions for name in functions_of(session.tools))
 
 
 async def find_agent(tx: Tx, owner: Owner, ref: str) -> Agent:

@@ -16,6 +16,7 @@ from holdfast.domain.agents import (
     ReasoningEffort,
     Runtime,
     extend_agent,
+    functions_of,
     is_known_tool,
     narrow_agent,
     refuse_secrets,
@@ -57,7 +58,7 @@ from holdfast.domain.tools import (
 )
 from holdfast.ports.store import Tx
 from holdfast.services.agent_processes import ProcessLimit
-from holdfast.services.agents import find_agent, with_overrides
+from holdfast.services.agents import find_agent, used_functions, with_overrides
 from holdfast.services.costs import turns_left
 from holdfast.services.journal import (
     Journal,
@@ -120,11 +121,11 @@ def freeze_agent(
 ) -> AgentSnapshot:
     """Return the agent as the session stores it; refuses secrets and unknown tools.
 
-    `functions` are those that the session is opened with.
+    `functions` are those that processes have or had.
     """
     refuse_secrets(context.variables, rules.scrubber())
     prompt = render(agent.system_prompt, context.variables)
-    known = CATALOGUE | rules.functions(agent.owner) | functions
+    known = CATALOGUE | functions
     missing = [tool.name for tool in agent.tools if not is_known_tool(tool, agent, known)]
     notices = [
         _notice(
@@ -425,10 +426,12 @@ class SessionCreation:
         model = await self._models.resolve(entry.tx, request.model) if request.model else None
         now = entry.now()
         changed = extend_agent(with_overrides(agent, request.overrides), functions)
-        snapshot = freeze_agent(changed, context, self._rules, frozenset(functions))
+        own = frozenset(functions) | self._rules.functions(agent.owner)
+        if not own.issuperset(functions_of(changed.tools)):
+            own |= await used_functions(entry.tx, agent)
+        snapshot = freeze_agent(changed, context, self._rules, own)
         wanted = None if request.tools is None else (*request.tools, *functions)
-        known = CATALOGUE | self._rules.functions(agent.owner) | frozenset(functions)
-        require_known_tools(wanted or (), snapshot.agent, known)
+        require_known_tools(wanted or (), snapshot.agent, CATALOGUE | own)
         kept, tools = narrow_agent(snapshot.agent, wanted)
         session = Session(
             id=session_id,

@@ -153,6 +153,8 @@ class AgentForm(Struct, frozen=True, kw_only=True):
     max_attempts: tuple[int | None, ...] | UnsetType = UNSET
     mcp_servers: tuple[dict[str, Any], ...] | UnsetType = UNSET
     extra: dict[str, Any] | UnsetType = UNSET
+    # Only in the answer to its creation: tools that no process has registered.
+    warnings: tuple[str, ...] | UnsetType = UNSET
 
 
 class AgentList(Struct, frozen=True):

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from holdfast.acp.client.agent_command import StartSettings
 from holdfast.acp.client.presets import PRESETS, DetectedAgent, detect, preset_fields
-from holdfast.cli.agent_files import import_agent, merge_tools, read_agent_file
+from holdfast.cli.agent_files import import_agent, merge_tools, read_agent_file, remark_tools
 from holdfast.cli.command import add_group, command
 from holdfast.cli.connect import connect, open_local
 from holdfast.cli.options import (
@@ -43,7 +43,7 @@ from holdfast.domain.agents import (
 from holdfast.domain.errors import Code, Invalid, Unavailable
 from holdfast.domain.ids import slug_of
 from holdfast.domain.queries import AgentQuery, require_limit
-from holdfast.domain.tools import Grant, ToolSpec, require_tools
+from holdfast.domain.tools import Grant
 from holdfast.parsing.files import read_text
 from holdfast.parsing.strict_json import decode_strictly
 from holdfast.parsing.yaml import write_yaml
@@ -312,7 +312,7 @@ async def create(printer: Printer, options: AgentCreateOptions) -> None:
     An agent uses a model, or runs a program: a known one (--preset) or any other (--command).
     """
     fields = options.changes()
-    _require_tools(fields)
+    remark_tools(printer, fields)
     async with connect(printer) as holdfast:
         agent = await holdfast.agents.create(holdfast.owner, fields)
     summary = f"Created agent {agent.slug}; chat with it: `holdfast chat --agent {agent.slug}`."
@@ -355,7 +355,7 @@ async def edit(printer: Printer, options: AgentEditOptions) -> None:
         before = await holdfast.agents.get(holdfast.owner, options.ref)
         changes |= options.runtime(before.runtime)
         if "tools" in changes:
-            _require_tools(changes, before.tools)
+            remark_tools(printer, changes)
             changes["tools"] = merge_tools(before, changes["tools"])
         agent = await holdfast.agents.update(holdfast.owner, options.ref, changes)
     printer.done(agent_form(agent), f"Changed agent {agent.slug}.")
@@ -436,10 +436,6 @@ def _tools(text: str) -> list[dict[str, Any]]:
     """Return the tools of a comma-separated list, without duplicates."""
     names = dict.fromkeys(name.strip() for name in text.split(",") if name.strip())
     return [{"name": name} for name in names]
-
-
-def _require_tools(fields: dict[str, Any], known: tuple[ToolSpec, ...] = ()) -> None:
-    require_tools((tool["name"] for tool in fields.get("tools", ())), known, field="--tools")
 
 
 def _grant_text(grant: Grant | None) -> str:

@@ -2,11 +2,13 @@
 
 from typing import Any, Final
 
-from holdfast.domain.agents import AcpRuntime, Agent, AgentStatus
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from holdfast.domain.agents import AcpRuntime, Agent, AgentStatus, tool_warnings
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.queries import AgentQuery
 from holdfast.domain.tokens import Scope
-from holdfast.domain.tools import require_tools
 from holdfast.http.responses import Response, require_etag_match
 from holdfast.http.routing import NoQuery, RouteRequest, Routes, cacheable
 from holdfast.http.v1.idempotency import chosen_id, created_response, creates
@@ -31,7 +33,6 @@ _FIELD_ERRORS: Final = (
     Code.AGENT_INVALID,
     Code.MODEL_NOT_FOUND,
     Code.SLUG_TAKEN,
-    Code.UNKNOWN_TOOL,
 )
 
 
@@ -48,15 +49,16 @@ _FIELD_ERRORS: Final = (
     },
 )
 async def create_agent(request: RouteRequest[NoQuery, AgentPost]) -> Response:
-    """Create an agent."""
+    """Create an agent; `warnings` names tools that no process has registered."""
     if isinstance(request.body.runtime, AcpRuntimeForm):
         _require_admin(request)
-    _require_tools(request.body)
     new = await request.holdfast.agents.make(
         request.owner, agent_fields(request.body), id=chosen_id(request)
     )
     return created_response(
-        agent_form(new.value), is_new=new.is_new, location=f"/v1/agents/{new.value.id}"
+        replace(agent_form(new.value), warnings=_warnings(request) or UNSET),
+        is_new=new.is_new,
+        location=f"/v1/agents/{new.value.id}",
     )
 
 
@@ -111,18 +113,16 @@ async def change_agent(request: RouteRequest[NoQuery, AgentPatch]) -> Response:
 async def _apply_changes(request: RouteRequest[NoQuery, AgentPatch], agent: Agent) -> Agent:
     if isinstance(request.body.runtime, AcpRuntimeForm) or isinstance(agent.runtime, AcpRuntime):
         _require_admin(request)
-    _require_tools(request.body, agent)
     changes = changed_fields(request.body, agent.runtime)
     return await request.holdfast.agents.update(
         request.owner, agent.id, changes, expected=lambda now: now == agent
     )
 
 
-def _require_tools(body: AgentPost | AgentPatch, agent: Agent | None = None) -> None:
-    """Refuse a bare tool name that does not exist; a described tool is defined by its author."""
-    given = body.tools if isinstance(body.tools, tuple) else ()
-    names = (each for each in given if isinstance(each, str))
-    require_tools(names, agent.tools if agent else (), field="tools")
+def _warnings(request: RouteRequest[NoQuery, AgentPost]) -> tuple[str, ...]:
+    """Return what is said of bare names that no tool has; definitions are their author's."""
+    names = [each for each in request.body.tools if isinstance(each, str)]
+    return tool_warnings(names, request.holdfast.tools.names(request.owner))
 
 
 def _require_admin(request: RouteRequest[Any, Any]) -> None:
