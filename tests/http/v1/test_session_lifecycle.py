@@ -328,8 +328,12 @@ async def test_a_fork_may_have_another_agent(visitor: Visitor) -> None:
 
     fork = await visitor.post(f"/v1/sessions/{session['id']}/fork", {"agent_id": other["slug"]})
 
+    # Not used before, and there when it is asked for.
+    own = await visitor.post(f"/v1/sessions/{session['id']}/fork", {"agent_id": "holdfast"})
+
     assert (fork.status, fork.document["agent_id"]) == (201, other["id"])
     assert len(await visitor.messages(fork.document)) == 2
+    assert (own.status, own.document["agent"]["slug"]) == (201, "holdfast")
 
 
 async def test_a_fork_leaves_a_running_turn_to_its_session(

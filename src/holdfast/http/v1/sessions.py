@@ -314,10 +314,10 @@ async def compact_session(request: RouteRequest[NoQuery, CompactPost]) -> Respon
 async def fork_session(request: RouteRequest[NoQuery, ForkPost]) -> Response:
     """Open a session that continues from a message of this one; nothing is copied."""
     session_id = await requested_session(request)
-    id_ = chosen_id(request)
-    new = await request.holdfast.sessions.make_fork(
-        request.owner, session_id, fork_request(request.body), id=id_
-    )
+    id_, wanted = chosen_id(request), fork_request(request.body)
+    if wanted.agent is not None:
+        await request.holdfast.agents.seed(request.owner, wanted.agent)
+    new = await request.holdfast.sessions.make_fork(request.owner, session_id, wanted, id=id_)
     return await session_created(request, new.value, is_new=new.is_new)
 
 
