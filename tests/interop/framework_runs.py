@@ -219,6 +219,20 @@ async def _table(framework: AgentFramework, place: Path, heard: Heard) -> None:
         state = "passed" if code == 0 and is_sound(column, found) else "failed"
         text = json.dumps(found) if found else said[-300:]
         heard(Result(f"{framework.short} kill {column}", state, text, monotonic() - started))
+    await _surfaces(framework, place / COLUMNS[-1], heard)
+
+
+async def _surfaces(framework: AgentFramework, place: Path, heard: Heard) -> None:
+    """Try every surface on the sessions that the last column has left."""
+    started = monotonic()
+    command = [str(_python(framework)), str(CASES / "surfaces.py"), str(place / "home")]
+    code, said = await _run(command, place, KILL_SECONDS)
+    lines = [line for line in said.splitlines() if line.startswith("{")]
+    found = json.loads(lines[-1]) if code == 0 and lines else {}
+    is_whole = bool(found) and found["sessions"] > 0 and not found["failed"]
+    text = json.dumps(found) if found else said[-300:]
+    state = "passed" if is_whole else "failed"
+    heard(Result(f"{framework.short} surfaces", state, text, monotonic() - started))
 
 
 def is_sound(column: str, found: dict[str, Any]) -> bool:
