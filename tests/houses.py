@@ -168,7 +168,7 @@ async def _assembled(
     creation = SessionCreation(journal, models, repos, folders, SessionRules())
     sessions = Sessions(store, journal, creation, leases, coordinator)
     agents = Agents(store, models, outside.clock, id_factory)
-    children = build_children(config, store, journal, doorbell, clock)
+    children = build_children(config, store, journal, doorbell)
     children.connect(sessions, agents, coordinator)
     return House(
         config=config,
