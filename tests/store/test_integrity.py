@@ -6,12 +6,15 @@ from typing import Any
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
 from holdfast.domain.errors import Code, Internal
+from holdfast.domain.events import Gap
 from holdfast.domain.ids import SessionId, SessionKey
 from holdfast.domain.queries import AgentQuery, SessionQuery
 from holdfast.domain.sessions import ForkPoint
 from holdfast.ports.store import Tx
+from holdfast.ports.system import Item, end_of
 from holdfast.store.sqlite import integrity
 from holdfast.store.sqlite.connection import connect
 from holdfast.store.sqlite.integrity import find_faulty_rows
@@ -117,6 +120,27 @@ async def test_of_a_table_that_contradicts_itself_only_what_proves_itself_is_sho
     assert beside.session_id == BESIDE
     assert refusals == [(Code.CORRUPT_STORE, {"table": "sessions"})] * 5
     assert [agent.id for agent in agents] == [an_agent().id]
+
+
+async def test_events_that_prove_themselves_are_listed_and_none_is_said_to_be_missing(
+    plain: Path,
+) -> None:
+    sql = "CREATE UNIQUE INDEX messages_by_id ON messages (id, session_key)"
+    thinned(plain, "messages_by_id", sql, "sequence > 1")
+
+    async def items(tx: Tx, events: int) -> list[Item]:
+        state = await tx.sessions.state_by_key(SessionKey(1))
+        assert state is not None
+        return await tx.events.items(replace(state, events=events), 0, 10)
+
+    store = SqliteStore(plain, None)
+    listed = await store.read(lambda tx: items(tx, 2))
+    refusal = await _refusal(store, lambda tx: items(tx, 3))
+    await store.close()
+
+    assert [end_of(each) for each in listed] == [1, 2]
+    assert not any(isinstance(each, Gap) for each in listed)
+    assert refusal == (Code.CORRUPT_STORE, {"table": "events"})
 
 
 async def test_a_large_store_is_not_looked_at_where_it_grows(

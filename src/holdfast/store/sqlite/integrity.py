@@ -15,6 +15,7 @@ import apsw
 import msgspec
 
 from holdfast.domain.errors import Code, Internal
+from holdfast.domain.events import Gap
 from holdfast.store.database import NOTHING, Parameters, Row, checksum
 from holdfast.store.sqlite.connection import Connection
 
@@ -198,7 +199,7 @@ _ANSWERS: Final = {
 _VERIFIABLE: Final = {
     "sessions": frozenset({"get", "get_by_key", "state", "state_by_key", "lineage"}),
     "messages": frozenset({"by_id", "span"}),
-    "events": frozenset({"after"}),
+    "events": frozenset({"after", "items"}),
     "media": frozenset({"read"}),
     # These do not read search results; they are required to rebuild the index.
     "search": frozenset({"backlog", "catch_up", "empty", "remove_documents", "sum"}),
@@ -289,7 +290,8 @@ class FaultyTable:
         async def call(*given: Any, **named: Any) -> Any:
             is_verifiable = verb in _VERIFIABLE.get(self._name, ())
             found = await method(*given, **named) if is_verifiable else None
-            if found is None or self._is_named(found):
+            # What an inconsistent table lacks may be there: neither `None` nor a gap is certain.
+            if found is None or self._is_named(found) or _has_gap(found):
                 raise doubtful(self._name)
             return found
 
@@ -304,6 +306,10 @@ class FaultyTable:
             or (self._rows and getattr(part, "forked_from", None) is not None)
             for part in parts
         )
+
+
+def _has_gap(result: Any) -> bool:
+    return isinstance(result, list) and any(isinstance(each, Gap) for each in result)
 
 
 def doubtful(table: str) -> Internal:
