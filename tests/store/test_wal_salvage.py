@@ -108,6 +108,33 @@ async def test_a_page_that_was_written_again_later_costs_nothing(home: Path) -> 
     assert await _restored(home) == whole
 
 
+async def test_the_first_log_of_a_store_can_be_lost_and_messages_after_a_flip_are_kept_apart(
+    tmp_path: Path,
+) -> None:
+    config = Config(home=tmp_path / "live")
+    async with open_holdfast(config=config, scope=RunScope.NONE) as house:
+        session = await house.open()
+        for number in range(WORDS):
+            await house.send(session.id, f"{number} " + "x" * 1_500)
+        gone = Path(shutil.copytree(tmp_path / "live", tmp_path / "gone" / "home"))
+        flipped = Path(shutil.copytree(tmp_path / "live", tmp_path / "flipped" / "home"))
+    os.truncate(_log(gone), 0)
+    frames = read_frames(flipped / "history.db", _log(flipped).read_bytes()).whole
+    last = {frame.page: frame.number for frame in frames}
+    first = next(frame.number for frame in frames if last[frame.page] == frame.number)
+    _flip(flipped, 32 + (first - 1) * FRAME + 24 + 2_000)
+
+    nothing = _salvaged(gone, code=1)
+    report = _salvaged(flipped, code=1)
+
+    assert nothing["lost_frames"] == len(frames)
+    assert await _restored(gone) == {}
+    lost = sum(each["last"] - each["first"] + 1 for each in report["lost"])
+    kept = await _restored(flipped)
+    assert sum(kept.values()) + len(report["apart"]) + lost == WORDS
+    assert len(report["apart"]) >= WORDS - 2
+
+
 async def test_a_flip_in_the_middle_keeps_what_is_before_it_and_names_the_rest(home: Path) -> None:
     whole = await _messages(Path(shutil.copytree(home, home.parent / "truth")))
     frames = read_frames(home / "history.db", _log(home).read_bytes()).whole

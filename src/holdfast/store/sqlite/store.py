@@ -307,11 +307,15 @@ class SqliteStore:
         connection = self._connect()
         try:
             with translate_errors():
+                before = version(connection)
                 # The store is empty: its creation was interrupted, or is running in another
                 # process.
-                if 0 < version(connection) < newest() and not is_filled(connection):
+                if 0 < before < newest() and not is_filled(connection):
                     up(connection)
                 require_current(connection)
+                # Without the schema, nothing can be salvaged from beside a damaged first log.
+                if before < newest():
+                    truncate_log(connection)
         except BaseException:
             connection.close()
             raise
