@@ -232,7 +232,7 @@ _RULES: Final[Mapping[RunLater, _Rule]] = {
             ".github .gitea .forgejo .gitlab .woodpecker .drone .buildkite .circleci",
             ".azure-pipelines .azuredevops .jenkins .teamcity .ci .tekton .semaphore .builds",
             ".harness .codefresh .zuul.d zuul.d .aws-sam .devcontainer .codesandbox .do .platform",
-            ".ebextensions .upsun .ddev .docksal .dependabot .argo .moon .nextflow",
+            ".ebextensions .upsun .ddev .docksal .dependabot .argo .moon .nextflow .dagger",
         ),
         names=_words(
             ".gitlab-ci* *.gitlab-ci.y*ml .woodpecker* woodpecker*.y*ml .drone* *.jenkinsfile",
@@ -253,7 +253,7 @@ _RULES: Final[Mapping[RunLater, _Rule]] = {
             "cdk.json samconfig.toml terragrunt.hcl helmfile*.y*ml wrangler.* firebase.json",
             "railway.* nixpacks.toml scalingo.json garden.y*ml *.garden.y*ml devspace.y*ml",
             "okteto.y*ml werf*.y*ml process-compose*.y*ml mprocs.y*ml prefect.y*ml mlproject",
-            "dvc.y*ml",
+            "dvc.y*ml snapcraft.y*ml",
         ),
     ),
     RunLater.EDITOR: _Rule(
@@ -347,7 +347,7 @@ _RULES: Final[Mapping[RunLater, _Rule]] = {
             "*.config.*.ts webpack.* knexfile.* plopfile.* lighthouserc* nodemon.json cypress.json",
             "codegen.y*ml rush.json command-line.json ember-cli-build.js serverless.* .eslintrc*",
             ".babelrc* .mocharc* .prettierrc* .stylelintrc* .swcrc .nycrc* .c8rc* .taprc .noderc",
-            "vitest.* jest.*.js jest.*.ts",
+            "vitest.* jest.*.js jest.*.ts project.json bsconfig.json rescript.json",
             # Python
             "setup.py setup.cfg pyproject.toml conftest.py pytest.ini .pytest.ini tox.ini .tox.ini",
             "noxfile.py fabfile.py conf.py pavement.py requirements*.txt requirements*.in",
@@ -375,7 +375,8 @@ _RULES: Final[Mapping[RunLater, _Rule]] = {
             ".formatter.exs *.cabal cabal.project* stack.y*ml setup.hs setup.lhs dune",
             "dune-project *.opam *.rockspec pubspec.* build.yaml project.toml manifest.toml",
             "spago.* elm.json hie.yaml puppetfile *.podspec dist.ini minil.toml packages.config",
-            "_targets.r *.nf",
+            "_targets.r *.nf *.hxml foundry.toml truffle.js truffle-config.js anchor.toml",
+            "scarb.toml",
             # what test runners load before the tests, as they do `conftest.py`
             "spec_helper.rb rails_helper.rb test_helper.* setuptests.* mocha.opts lit.cfg*",
             "lit.*.cfg* testthat.r gatsby-*.js gatsby-*.ts",

@@ -26,6 +26,7 @@ KINDS: dict[RunLater, tuple[str, ...]] = {
         *("action.yml", "tools/action.yaml", "cdk.json", "Pulumi.yaml", "terragrunt.hcl"),
         *("wrangler.toml", "firebase.json", "amplify.yml", "readthedocs.yaml", "app.yaml"),
         *(".ddev/commands/web/x", "process-compose.yaml", "helmfile.yaml", "MLproject"),
+        *("snapcraft.yaml", ".dagger/main.go"),
         *("garden.yml", ".upsun/config.yaml", "dvc.yaml", "prefect.yaml", ".dependabot/x"),
         *(".github/workflows/ci.yml", ".github/actions/x/action.yml", ".github/dependabot.yml"),
         *(".gitea/workflows/ci.yaml", ".forgejo/workflows/ci.yml", ".gitlab-ci.yml"),
@@ -94,7 +95,8 @@ KINDS: dict[RunLater, tuple[str, ...]] = {
         *("cypress/plugins/index.js", "renv/activate.R", "_targets.R", "_plugins/x.rb", "main.nf"),
         *("debian/rules", "debian/postinst", "PKGBUILD", "app.ebuild", "app.podspec", "dist.ini"),
         *("configure.win", "src/Makevars", "config.guess", "install-sh", "Puppetfile"),
-        *("latexmkrc", "packages.config"),
+        *("latexmkrc", "packages.config", "apps/web/project.json", "rescript.json", "x.hxml"),
+        *("foundry.toml", "truffle-config.js", "Anchor.toml", "Scarb.toml"),
     ),
 }
 ASKING = tuple(path for paths in KINDS.values() for path in paths)
