@@ -24,13 +24,16 @@ from holdfast.domain.messages import (
     NoticeCode,
     Part,
     Reasoning,
+    ResultStatus,
     Role,
     Text,
     ToolCall,
+    ToolResult,
     decode_parts,
     encode_parts,
     media_handle,
     media_hash,
+    memory_of,
     require_parts,
     require_sendable,
 )
@@ -371,3 +374,22 @@ def test_what_only_another_agent_says_of_a_call_takes_no_room_in_rows_of_ours() 
 
     assert encode_parts((own,)) == b'[{"type":"tool_call","id":"c","name":"ls","arguments":{}}]'
     assert decode_parts(encode_parts((own, foreign))) == (own, foreign)
+
+
+def test_the_memory_of_a_row_includes_what_a_call_was_given_and_has_returned() -> None:
+    long = "x" * 10_000
+    call = ToolCall(id=CallId("c"), name="f", arguments={"content": long})
+    result = ToolResult(call_id=call.id, name="f", status=ResultStatus.OK, result={"a": long})
+    text = Text(text=long)
+
+    sizes = [
+        memory_of(a_message(role=role, parts=(part,)))
+        for role, part in (
+            (Role.ASSISTANT, text),
+            (Role.TOOL_CALL, call),
+            (Role.TOOL_RESULT, result),
+            (Role.TOOL_RESULT, replace(result, result=long)),
+        )
+    ]
+
+    assert all(10_000 < size < 20_000 for size in sizes)

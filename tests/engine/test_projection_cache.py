@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.domain.messages import CHAIN_START, Media, Message, NoticeCode, Role
-from holdfast.engine.projection import KEPT_MOST, ProjectionCache, project
+from holdfast.domain.ids import CallId
+from holdfast.domain.messages import CHAIN_START, Media, Message, NoticeCode, Role, ToolCall
+from holdfast.engine.projection import KEPT_BYTES, KEPT_MOST, ProjectionCache, project
 from holdfast.ports.llm import LlmReasoning
 from tests.builders import hash_of
 from tests.engine.builders import a_row, assistant, call, notice, result, summary, user
@@ -105,6 +106,22 @@ def test_only_so_many_projections_are_kept() -> None:
     for number in range(KEPT_MOST + 10):
         history = chained([assistant(1, f"{number}", 1), user(2, "go on", 2)])
         assert kept.project(history, turn=2).messages == project(history, turn=2)
+
+
+def test_kept_projections_take_no_more_than_so_much_memory() -> None:
+    kept = ProjectionCache()
+    long = "x" * (KEPT_BYTES // 8)
+    arguments = {"content": long}
+    written = ToolCall(id=CallId("c"), name="write_file", arguments=arguments)
+    huge = [assistant(1, long * 9, 1)]
+
+    for first in ([assistant(1, long, 1)], [a_row(1, Role.TOOL_CALL, written)], huge):
+        for number in range(20):
+            history = chained([*first, user(2, f"{number}", 1), user(3, "go on", 2)])
+            assert kept.project(history, turn=2).messages == project(history, turn=2)
+
+            assert kept._bytes == sum(each.weight for each in kept._kept.values()) <= KEPT_BYTES
+    assert len(kept._kept) == 7
 
 
 def test_a_kept_projection_knows_whether_it_has_media() -> None:

@@ -6,6 +6,7 @@ engine.
 
 import hashlib
 import re
+import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
@@ -291,6 +292,24 @@ class Message(Struct, frozen=True, kw_only=True, gc=False):
             if isinstance(part, Text):
                 text += part.text
         return text
+
+
+# Measured memory overhead of a row, beside its content.
+_OF_A_ROW: Final = 1 << 10
+
+
+def memory_of(row: Message) -> int:
+    """Return about how many bytes a row takes in memory, for caches with a bound."""
+    size = _OF_A_ROW
+    for part in row.parts:
+        match part:
+            case Text(text=text) | Reasoning(text=text) | ToolResult(result=str(text)):
+                size += sys.getsizeof(text)
+            case ToolCall(arguments=value) | ToolResult(result=value) if value:
+                size += len(msgspec.json.encode(value))
+            case _:
+                pass
+    return size
 
 
 class MessageRecord(Struct, frozen=True, kw_only=True):

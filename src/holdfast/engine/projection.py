@@ -29,6 +29,7 @@ from holdfast.domain.messages import (
     ToolCall,
     ToolResult,
     Withdrawn,
+    memory_of,
 )
 from holdfast.domain.turns import group_by_turn
 from holdfast.engine.attachments import HANDLES, REFUSED, describe_media, media_in, media_of
@@ -184,6 +185,8 @@ class Conversation:
         self._messages: list[LlmMessage] = earlier._messages.copy() if earlier else []
         # Whether a message has media: a long conversation is not searched for them each time.
         self.has_media: bool = earlier is not None and earlier.has_media
+        # How much memory it takes, as far as it is kept.
+        self.weight = 0
         self._speaker: str = earlier._speaker if earlier else "user"
         self._texts: list[str] = earlier._texts.copy() if earlier else []
         self._media: list[LlmMedia] = earlier._media.copy() if earlier else []
@@ -327,6 +330,8 @@ def _answer(call: ToolCall, found: ToolResult | None) -> LlmMessage:
 
 
 KEPT_MOST: Final = 256
+# Bound of all kept conversations together: they hold texts that no other cache has any more.
+KEPT_BYTES: Final = 16 << 20
 
 
 class Projected(NamedTuple):
@@ -341,6 +346,7 @@ class ProjectionCache:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[bytes, Conversation] = OrderedDict()
+        self._bytes = 0
 
     def project(
         self,
@@ -360,10 +366,8 @@ class ProjectionCache:
         settled = known or self._settled(history, turn, now)
         if settled is None:
             return _project(history, turn, None, thoughts)
-        if now:
-            self._kept[history[now - 1].chain] = settled
-            if len(self._kept) > KEPT_MOST:
-                self._kept.popitem(last=False)
+        if now and known is None:
+            self._keep(history[now - 1].chain, settled)
         conversation = Conversation(thoughts, settled)
         rows = history[now:]
         # The usual case: nothing was written for another turn.
@@ -376,12 +380,24 @@ class ProjectionCache:
         """Return the projection of earlier turns; `None` if it needs the whole history."""
         start = _start_of(history, turn - 1, end)
         known = self._kept.pop(history[start - 1].chain, None) if start else Conversation()
+        if known:
+            self._bytes -= known.weight
         rest = history[start if known else 0 : end]
         if _needs_the_rest(rest, turn):
             return None
         conversation = known or Conversation()
         conversation.speak(project_message(rest, turn=turn))
+        conversation.weight += sum(map(memory_of, rest))
         return conversation
+
+    def _keep(self, chain: bytes, conversation: Conversation) -> None:
+        """Keep a projection, and drop the oldest ones above the bounds."""
+        if conversation.weight > KEPT_BYTES:
+            return
+        self._kept[chain] = conversation
+        self._bytes += conversation.weight
+        while len(self._kept) > KEPT_MOST or self._bytes > KEPT_BYTES:
+            self._bytes -= self._kept.popitem(last=False)[1].weight
 
 
 def _start_of(history: Sequence[Message], turn: int, end: int) -> int:

@@ -5,7 +5,6 @@ commit on an outdated one is refused by the store, and it is dropped and read ag
 """
 
 import asyncio
-import sys
 from collections import OrderedDict
 from collections.abc import Iterable
 from enum import Enum, auto
@@ -20,22 +19,15 @@ from holdfast.domain.commits import OpenTurn, SessionCommit
 from holdfast.domain.costs import CostEntry
 from holdfast.domain.events import StepStarted, name_of
 from holdfast.domain.ids import CallId, Owner, SessionId, SessionKey
-from holdfast.domain.messages import (
-    Message,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolResult,
-)
+from holdfast.domain.messages import Message, ToolCall, memory_of
 from holdfast.domain.models import Model
 from holdfast.domain.sessions import Session, SessionState, has_waiting_turn
 from holdfast.ports.store import Segment, Tx
 
 # Bound of all live sessions together.
 BYTES_MOST: Final = 32 << 20
-# Measured memory overhead of a session and of a row, beside its text.
+# Measured memory overhead of a session, beside its rows.
 _OF_A_SESSION: Final = 8 << 10
-_OF_A_ROW: Final = 1 << 10
 _STARTED: Final = name_of(StepStarted)
 
 
@@ -89,15 +81,10 @@ class LiveSession:
             self.history = []
         for row in rows:
             self.history.append(row)
-            self.weight += _OF_A_ROW
+            self.weight += memory_of(row)
             for part in row.parts:
-                match part:
-                    case Text(text=text) | Reasoning(text=text) | ToolResult(result=str(text)):
-                        self.weight += sys.getsizeof(text)
-                    case ToolCall(id=call_id):
-                        self.call_ids.add(call_id)
-                    case _:
-                        pass
+                if isinstance(part, ToolCall):
+                    self.call_ids.add(part.id)
 
     def advance(self, commit: SessionCommit) -> None:
         """Include a commit that was queued, or that is stored already."""
