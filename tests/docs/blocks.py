@@ -15,7 +15,8 @@ KINDS = frozenset({"python", "sh", "console", "toml", "yaml", "json", "text"})
 # the run that executes this very file.
 NOT_RUN = re.compile(
     r"git clone \S+|cd holdfast|make (?:setup|up|test|check|torture|interop|bench|lock)(?: .*)?"
-    r"|PORT=\d+ make up|pip install \.(?: .*)?|uv tool install \."
+    r"|PORT=\d+ make up|pip install \.(?: .*)?|pip install 'holdfast\[[a-z-]+\]'"
+    r"|uv tool install \."
 )
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)$")

@@ -131,6 +131,7 @@ def test_a_page_sees_a_home_of_its_own_and_no_key(
 
 def test_only_the_commands_of_the_checkout_are_not_run() -> None:
     shown = ["make up", "make test", "PORT=9000 make up", "git clone https://a.example/holdfast"]
+    shown += ["pip install .", "pip install 'holdfast[langgraph]'"]
 
     assert [each for each in shown if not NOT_RUN.fullmatch(each)] == []
     assert [each for each in ("holdfast chat", "make up; ls") if NOT_RUN.fullmatch(each)] == []
