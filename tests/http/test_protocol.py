@@ -16,7 +16,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from holdfast import Holdfast
-from holdfast.http import protocol
+from holdfast.http import server
 from holdfast.http.limits import connection_limit
 from tests.http.sockets import Line, serving
 from tests.http.test_app import HARDENED
@@ -90,7 +90,7 @@ async def test_what_stands_behind_a_body_is_not_gathered_either(line: Line, piec
 async def test_a_head_that_trickles_is_given_up(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.1)
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.1)
 
     heard = await line.say(*(bytes([each]) for each in line.request("/healthz")), pause=0.05)
 
@@ -101,7 +101,7 @@ async def test_a_head_that_trickles_is_given_up(
 async def test_a_caller_that_says_nothing_is_not_waited_for(
     line: Line, monkeypatch: pytest.MonkeyPatch, piece: bytes
 ) -> None:
-    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.1)
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.1)
 
     heard = await line.say(*[piece] * 1000, pause=0.01)
 
@@ -112,7 +112,7 @@ async def test_the_second_head_may_not_trickle_either(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = line.request("/healthz")
-    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.2)
 
     heard = await line.say(first, b"GET /heal", *[b"t"] * 1000, pause=0.05)
 
@@ -133,7 +133,7 @@ async def test_a_slow_answer_is_not_cut_off_by_the_wait_for_the_next_request(
 async def test_a_connection_that_is_not_used_is_closed_after_a_while(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "IDLE_SECONDS", 0.1)
+    monkeypatch.setattr(server, "IDLE_SECONDS", 0.1)
 
     # The second is answered while the wait behind the first goes on.
     heard = await line.say(2 * line.request("/healthz"))
@@ -154,7 +154,7 @@ async def test_a_header_behind_the_body_says_nothing(line: Line, quiet: Holdfast
 async def test_a_body_that_nobody_wants_is_not_waited_for(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "REST_SECONDS", 0.1)
+    monkeypatch.setattr(server, "REST_SECONDS", 0.1)
     head = line.request("/healthz", "Content-Length: 1000000")
 
     heard = await line.say(head, *[b"GET / HTTP/1.1\r\n\r\n"] * 1000, pause=0.01)
@@ -336,7 +336,7 @@ async def test_a_connection_that_is_kept_is_not_kept_for_ever(line: Line) -> Non
 @pytest.fixture
 def room(monkeypatch: pytest.MonkeyPatch) -> int:
     """Have a server with room for three."""
-    monkeypatch.setattr(protocol, "connection_limit", lambda: 3)
+    monkeypatch.setattr(server, "connection_limit", lambda: 3)
     return 3
 
 
@@ -401,8 +401,8 @@ async def _talked_on(writer: asyncio.StreamWriter) -> None:
 async def test_a_crowd_before_the_door_is_not_heard_out(
     line: Line, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "TURNED_AWAY_MOST", 0)
-    monkeypatch.setattr(protocol, "REST_SECONDS", 600.0)
+    monkeypatch.setattr(server, "TURNED_AWAY_MOST", 0)
+    monkeypatch.setattr(server, "REST_SECONDS", 600.0)
     kept = [await asyncio.open_connection("127.0.0.1", line.port) for _ in range(room)]
     try:
         for reader, writer in kept:

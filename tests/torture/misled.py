@@ -103,23 +103,23 @@ def blind() -> None:
 
 def watchful() -> None:
     """Look after peers ten times as often; no fault at all."""
-    from holdfast.http import protocol, sse
+    from holdfast.http import server, sse
 
     sse.TICK_SECONDS = 0.1  # type: ignore[misc]
     sse.HEARTBEAT_SECONDS = 1.0  # type: ignore[misc]
     seconds = {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_USER_TIMEOUT": 1_500}
-    protocol.STREAM_SOCKET_OPTIONS = tuple(  # type: ignore[misc,assignment]
+    server.STREAM_SOCKET_OPTIONS = tuple(  # type: ignore[misc,assignment]
         (level, name, seconds.get(name, value))
-        for level, name, value in protocol.STREAM_SOCKET_OPTIONS
+        for level, name, value in server.STREAM_SOCKET_OPTIONS
     )
 
 
 def oblivious() -> None:
     """Look often, and let the kernel decide when a peer is gone."""
-    from holdfast.http import protocol
+    from holdfast.http import server
 
     watchful()
-    protocol.STREAM_SOCKET_OPTIONS = ()  # type: ignore[misc,assignment]
+    server.STREAM_SOCKET_OPTIONS = ()  # type: ignore[misc,assignment]
 
 
 def numbering() -> None:
@@ -184,20 +184,20 @@ def patient() -> None:
     """Keep everything for a reader until it has read it, however much that is."""
     from uvicorn.protocols.http.flow_control import FlowControl
 
-    from holdfast.http import protocol
+    from holdfast.http import server
     from holdfast.services.event_stream import StreamReader
 
     # The system would end it, too, some time after a reader has taken nothing.
-    protocol.STREAM_SOCKET_OPTIONS = ()  # type: ignore[misc,assignment]
+    server.STREAM_SOCKET_OPTIONS = ()  # type: ignore[misc,assignment]
     StreamReader.is_too_slow = property(lambda _: False)  # type: ignore[assignment,method-assign]
     FlowControl.pause_writing = lambda _: None  # type: ignore[method-assign,assignment]
 
 
 def whole() -> None:
     """Make every answer whole in memory, for as many readers as ask, and wait for all of them."""
-    from holdfast.http import app, bodies, limits, protocol
+    from holdfast.http import app, bodies, limits, server
 
-    protocol.STREAM_SOCKET_OPTIONS = ()  # type: ignore[misc,assignment]
+    server.STREAM_SOCKET_OPTIONS = ()  # type: ignore[misc,assignment]
     app.SEND_SECONDS = 1e9  # type: ignore[misc]
     bodies.WHOLE_LARGEST = 1 << 40  # type: ignore[misc]
     limits.ResponseBudget._fits = lambda *_: True  # type: ignore[method-assign]

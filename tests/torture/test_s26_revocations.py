@@ -15,7 +15,7 @@ from holdfast import Holdfast, open_holdfast
 from holdfast.domain.tokens import Scope, Token
 from holdfast.execution.coordinator import RunScope as Turns
 from holdfast.http import sse
-from holdfast.http.protocol import IDLE_SECONDS
+from holdfast.http.server import IDLE_SECONDS
 from holdfast.ports.store import Tx
 from tests.cli.processes import PATIENCE, running
 from tests.cli.server_probe import card_of

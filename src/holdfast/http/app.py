@@ -1,6 +1,6 @@
 """The ASGI application: dispatches requests to routes, sends responses, builds the route table.
 
-Sockets and HTTP parsing are `server.py` and `protocol.py`; each route's work is in `v1/`,
+Sockets and HTTP parsing are in `server.py`; each route's work is in `v1/`,
 `repo_sessions.py` (for `/api`) and `system_routes.py`.
 """
 
@@ -60,13 +60,10 @@ from holdfast.http.v1 import (
     agents,
     approvals,
     calls,
-    children,
-    costs,
     events,
     history,
     messages,
     models,
-    search,
     sessions,
     zones,
 )
@@ -413,9 +410,9 @@ V1_ROUTES: Final[tuple[Route, ...]] = (
     *messages.media_routes,
     *approvals.routes,
     *calls.routes,
-    *children.routes,
-    *costs.routes,
-    *search.routes,
+    *sessions.child_routes,
+    *models.cost_routes,
+    *history.search_routes,
     *zones.routes,
     *history.routes,
     *models.defaults_routes,

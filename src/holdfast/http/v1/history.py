@@ -1,4 +1,4 @@
-"""Routes of observed history: submissions, queries, corrections, timelines and entities."""
+"""Routes of observed history, and of the full-text search over messages and observations."""
 
 import re
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from holdfast.observations.queries import (
 )
 from holdfast.observations.validation import decode_payload_strictly, find_issues
 from holdfast.parsing.strict_json import has_more_values
-from holdfast.wire.errors import invalid_body, invalid_query
+from holdfast.wire.errors import as_query_errors, invalid_body, invalid_query
 from holdfast.wire.observations import (
     CheckpointQuery,
     CorrectionPost,
@@ -48,6 +48,7 @@ from holdfast.wire.observations import (
     removal_form,
     timeline_list,
 )
+from holdfast.wire.search import HitList, SearchForm, hit_form, query_of
 
 FIELD: Final = "idempotency_key"
 SOURCE_LONGEST: Final = 200
@@ -56,6 +57,7 @@ _HEADER: Final = re.compile(r"[!-~]{1,200}")
 Payload = dict[str, Any]
 
 routes: Final = Routes()
+search_routes: Final = Routes()
 
 
 def parse_payload(raw: bytes) -> Any:
@@ -399,3 +401,13 @@ def _filters(text: str | None) -> Any:
         return None if text is None else decode_payload_strictly(text.encode())
     except Invalid:
         raise invalid_query("filters", "it must be a JSON object") from None
+
+
+@search_routes.get("/v1/search", "search", HitList, errors=(Code.AGENT_NOT_FOUND,))
+async def search(request: RouteRequest[SearchForm, None]) -> Response:
+    """Search messages, tools, titles and observations, newest session first."""
+    with as_query_errors():
+        page = await request.holdfast.search.find(
+            request.owner, query_of(request.query), cursor=request.query.cursor
+        )
+    return Response(content=HitList(tuple(map(hit_form, page.items)), page.next_cursor))

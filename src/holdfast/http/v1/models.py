@@ -1,8 +1,10 @@
-"""Routes of models, and of the server's defaults."""
+"""Routes of models, of what they have cost in whole micro-cents, and of the defaults."""
 
 from typing import Final
 
+from holdfast.domain.costs import CostQuery
 from holdfast.domain.errors import Code
+from holdfast.domain.ids import AgentId, SessionId
 from holdfast.domain.models import model_of
 from holdfast.domain.tokens import Scope
 from holdfast.domain.tools import CATALOGUE
@@ -11,6 +13,8 @@ from holdfast.http.responses import Response
 from holdfast.http.routing import NoQuery, RouteRequest, Routes, cacheable
 from holdfast.http.v1.idempotency import created_response, creates
 from holdfast.services.models import model_not_found
+from holdfast.wire.costs import CostList, CostsQuery, costs_form
+from holdfast.wire.errors import as_query_errors
 from holdfast.wire.models import (
     DefaultsForm,
     ModelForm,
@@ -21,6 +25,7 @@ from holdfast.wire.models import (
 )
 
 routes: Final = Routes()
+cost_routes: Final = Routes()
 defaults_routes: Final = Routes()
 
 
@@ -80,3 +85,20 @@ async def read_defaults(request: RouteRequest[NoQuery, None]) -> Response:
             attended_turn_cap=config.attended_turn_cap,
         )
     )
+
+
+@cost_routes.get("/v1/costs", "costs", CostList)
+async def list_costs(request: RouteRequest[CostsQuery, None]) -> Response:
+    """Return the costs by model, agent, session or day (UTC)."""
+    query = request.query
+    wanted = CostQuery(
+        owner=request.owner,
+        group_by=query.group_by,
+        session_id=SessionId(query.session_id.lower()) if query.session_id else None,
+        agent_id=AgentId(query.agent_id.lower()) if query.agent_id else None,
+        since=query.since,
+        until=query.until,
+    )
+    with as_query_errors():
+        report = await request.holdfast.costs.report(wanted)
+    return Response(content=costs_form(report))
