@@ -33,7 +33,7 @@ WOVEN = {
     # A table of another program's, by the name that its own schema gives it, and quoted.
     "store/sqlite/block_files.py": {"table"},
     # The names of our own tables and columns, and what is bound to them by number.
-    "store/transfer/sql.py": {"EVERY", "mode", "names", "order", "placeholders", "table"},
+    "store/transfer/run.py": {"EVERY", "mode", "names", "order", "placeholders", "table"},
     "observations/listing_tables.py": {"SELECTED"},
     "store/commit.py": {"changes", "key"},
     "store/postgres/commit.py": {"_SET", "names", "values"},

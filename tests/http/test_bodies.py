@@ -25,7 +25,7 @@ from holdfast.http.limits import (
     ResponseBudget,
 )
 from holdfast.services import batches
-from holdfast.store.sqlite.reader import READERS
+from holdfast.store.sqlite.store import READERS
 from tests.http.sse_reader import Listener, listening
 from tests.http.v1.client import Visitor, refusal
 

@@ -24,8 +24,7 @@ from holdfast.store.postgres import connect, writer
 from holdfast.store.postgres.commit import build_commit_rows, group_statement
 from holdfast.store.postgres.connection import PostgresConnection
 from holdfast.store.postgres.errors import LostError
-from holdfast.store.postgres.listen import CHANNEL
-from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.postgres.store import CHANNEL, PostgresStore
 from holdfast.store.postgres.writer import PostgresWriter
 from tests.builders import (
     APPROVAL_ID,

@@ -19,8 +19,7 @@ from holdfast.search.documents import ADD, MATCHING
 from holdfast.store.postgres import connect
 from holdfast.store.postgres import writer as postgre_writer
 from holdfast.store.postgres.connect import Link
-from holdfast.store.postgres.listen import ChangeListener
-from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.postgres.store import ChangeListener, PostgresStore
 from holdfast.store.sqlite.change_watch import StoreDoorbell
 from tests.builders import SESSION_ID, a_head, a_session, an_agent, an_id
 from tests.commits import a_commit, append_rows, appending

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from holdfast.store.sqlite.connection import connect
 from holdfast.store.sqlite.migrate import up
-from holdfast.store.transfer.sql import TABLES
+from holdfast.store.transfer.run import TABLES
 from tests.store.conftest import KEY
 
 KEYS = """

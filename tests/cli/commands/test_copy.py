@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import RunScope, SessionId, open_holdfast
 from holdfast.store.postgres.migrate import DatabaseSchema
-from holdfast.store.transfer.sql import TABLES
+from holdfast.store.transfer.run import TABLES
 from tests.cli.conftest import Cli
 from tests.cli.processes import COMMAND, environment
 from tests.houses import raw

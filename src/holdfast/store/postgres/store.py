@@ -1,12 +1,13 @@
 """The store on Postgres: one writer and several readers per process, any number of processes.
 
 The tables are shared with the embedded store. The other modules of this folder hold the
-differences: SQL dialect, group commit, notifications and the clock for leases.
+differences: SQL dialect, connections and group commit.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Final, Self, TypeVar
@@ -14,7 +15,7 @@ from typing import Any, Final, Self, TypeVar
 import asyncpg
 
 from holdfast.domain.commits import SessionCommit
-from holdfast.domain.errors import Code, Unavailable
+from holdfast.domain.errors import Code, HoldfastError, Unavailable
 from holdfast.domain.ids import SessionKey
 from holdfast.ports.store import Tx
 from holdfast.ports.system import Clock
@@ -22,11 +23,95 @@ from holdfast.search.index import IndexUpkeep
 from holdfast.store.postgres.checks import faults, find_missing_events
 from holdfast.store.postgres.connect import Link
 from holdfast.store.postgres.connection import PostgresConnection
-from holdfast.store.postgres.errors import LostError, describe, meaning, translate_errors
-from holdfast.store.postgres.listen import ChangeListener
+from holdfast.store.postgres.errors import GONE, LostError, describe, meaning, translate_errors
 from holdfast.store.postgres.migrate import require_current
 from holdfast.store.postgres.writer import SWEEP, PostgresWriter
 from holdfast.store.sqlite.store import Tables
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+Work = Callable[[Tx], Coroutine[Any, Any, T]]
+
+# More than the number of cores, because readers also wait for the network.
+READERS: Final = 8
+_FIRST: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_NEXT: Final = f"END; {_FIRST}"
+# Seconds that a snapshot may stay open, because an open snapshot blocks vacuum.
+_SNAPSHOT_SECONDS: Final = 0.05
+CHANNEL: Final = "holdfast"
+# Seconds between two polls.
+INTERVAL: Final = 1.0
+# A payload is limited to about 8,000 bytes; with more keys it means any session.
+_KEYS_MOST: Final = 300
+_ANY: Final = "*"
+
+CURRENT_TRANSACTION = """
+-- A number that every writing transaction increases.
+SELECT CAST(pg_snapshot_xmax(pg_current_snapshot()) AS TEXT)
+"""
+
+
+class ChangeListener:
+    """Publishes the writes of this process, and receives those of other processes."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._me = secrets.token_hex(8)
+        self._seen: str | None = None
+        # Increases when any session may have changed.
+        self.count = 0
+        self.ring: Callable[[SessionKey], None] = lambda _: None
+        # Called on each new connection and once a minute.
+        self.learn: Callable[[PostgresConnection], Awaitable[None]] = _nothing
+
+    def notification(self, keys: set[int]) -> tuple[str, str | None]:
+        """Return the channel and the payload for sessions with new events; None for no sessions."""
+        if not keys:
+            return CHANNEL, None
+        listed = _ANY if len(keys) > _KEYS_MOST else ",".join(map(str, sorted(keys)))
+        return CHANNEL, f"{self._me}:{listed}"
+
+    async def listen(self) -> None:
+        """Receive notifications of other processes until cancelled."""
+        while True:
+            connection = None
+            try:
+                connection = await self._link.open_with_retries()
+                await self._receive(connection)
+            except (*GONE, asyncpg.PostgresError, LostError, HoldfastError) as error:
+                why = error.__cause__ or error
+                log.warning("notifications are not received at the moment: %r", why)
+            finally:
+                if connection is not None:
+                    connection.raw.terminate()
+            await asyncio.sleep(INTERVAL)
+
+    async def _receive(self, connection: PostgresConnection) -> None:
+        await connection.raw.add_listener(CHANNEL, self._on_notification)
+        for round_ in range(1 << 62):
+            if round_ % 60 == 0:
+                await self.learn(connection)
+            async with asyncio.timeout(INTERVAL * 10):
+                seen = await connection.value(CURRENT_TRANSACTION)
+            if seen != self._seen:
+                self._seen = seen
+                self.count += 1
+            await asyncio.sleep(INTERVAL)
+
+    def _on_notification(self, _: Any, __: int, ___: str, payload: str) -> None:
+        origin, _, keys = payload.partition(":")
+        if origin == self._me:
+            return
+        if keys == _ANY:
+            self.count += 1
+            return
+        for key in filter(None, keys.split(",")):
+            self.ring(SessionKey(int(key)))
+
+
+async def _nothing(_: PostgresConnection) -> None:
+    pass
+
 
 NOW: Final = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
 
@@ -56,19 +141,6 @@ class DatabaseClock:
         now = await connection.value(NOW)
         self._ahead = now - (before + self._inner.lease_clock_ms()) // 2
 
-
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-Work = Callable[[Tx], Coroutine[Any, Any, T]]
-
-
-# More than the number of cores, because readers also wait for the network.
-READERS: Final = 8
-_FIRST: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-_NEXT: Final = f"END; {_FIRST}"
-# Seconds that a snapshot may stay open, because an open snapshot blocks vacuum.
-_SNAPSHOT_SECONDS: Final = 0.05
 
 Reader = tuple[PostgresConnection, Tx]
 

@@ -15,7 +15,7 @@ from holdfast.store.sqlite.checksums import fill_checksums
 from holdfast.store.sqlite.connection import Connection, connect, translate_errors
 from holdfast.store.sqlite.files import sync_file, sync_folder
 from holdfast.store.sqlite.migrate import require_not_newer, require_not_older, up, version
-from holdfast.store.transfer.sql import insert_statement
+from holdfast.store.transfer.run import insert_statement
 
 # Batch size, small enough that large rows fit into memory.
 BATCH_SIZE: Final = 200

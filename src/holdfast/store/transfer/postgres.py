@@ -17,7 +17,7 @@ from holdfast.store.postgres.errors import GONE, REFUSED, LostError, meaning
 from holdfast.store.postgres.migrate import LOCK, up, version
 from holdfast.store.sqlite.migrate import require_not_newer, require_not_older
 from holdfast.store.transfer.files import BATCH_SIZE
-from holdfast.store.transfer.sql import insert_statement, lock_statement, sequence_statement
+from holdfast.store.transfer.run import insert_statement, lock_statement, sequence_statement
 
 # No idle timeout, because the other side may be slow between two batches.
 _BEGINNING: Final = (
