@@ -11,8 +11,7 @@ from hypothesis.strategies import SearchStrategy
 
 from holdfast.domain.canonical_json import canonical, decode_exact
 from holdfast.observations.claims import accept_correction, accept_deletion, accept_payload
-from holdfast.observations.merge import Fold, resolve
-from holdfast.observations.merge_lists import ActionList, ClaimStamp
+from holdfast.observations.merge import ActionList, ClaimStamp, Fold, resolve
 from holdfast.observations.model import Entity, EntityType, Observation, ObservationKind
 from holdfast.observations.snapshots import compute_snapshot
 from tests.marks import demands
