@@ -214,8 +214,7 @@ def build_loops(
 ) -> tuple[Any, Any]:
     """Return the service of loops and their runtime."""
     from holdfast.loops.held_turns import HeldTurns
-    from holdfast.loops.registry import Loops
-    from holdfast.loops.service import LocalLoops
+    from holdfast.loops.registry import LocalLoops, Loops
     from holdfast.loops.turn import LoopServices
     from holdfast.tools.child_agents import SpawnArguments, child_tool
     from holdfast.tools.function_tools import function_tool
