@@ -20,7 +20,7 @@ from holdfast.domain.errors import (
     Unavailable,
 )
 from holdfast.domain.ids import LOCAL_OWNER, SessionId
-from holdfast.wire.sessions import SessionsQuery
+from holdfast.wire.session_actions import SessionsQuery
 from tests.client.servers import QUICK, Call, answering, impostor, silent
 from tests.marks import each_case
 from tests.tools.http_hosts import client_tls, says, serving

@@ -19,24 +19,24 @@ from holdfast.wire.session_actions import (
     ClosePost,
     Compacted,
     CompactPost,
+    DeletionQuery,
     ForkPost,
     Interrupted,
     InterruptPost,
     Resumed,
     ResumePost,
+    SessionsQuery,
     Verified,
     child_post,
+    sessions_query,
 )
 from holdfast.wire.sessions import (
-    DeletionQuery,
     SessionForm,
     SessionList,
-    SessionsQuery,
     context_form,
     overview_of,
     session_of,
     session_patch,
-    sessions_query,
 )
 
 # Long timeout, because a model writes the summary.

@@ -1,16 +1,19 @@
-"""JSON forms of actions on a session: interrupt, close, resume, compact, verify, fork, export."""
+"""JSON forms of what is asked of sessions: to list, delete, interrupt, close, fork, export …"""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct, field
 
 from holdfast.children.model import ChildRequest
-from holdfast.domain.sessions import ForkRequest
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.queries import SessionOrder, SessionQuery, StatusFilter
+from holdfast.domain.sessions import ForkRequest, Status
 from holdfast.services.session_views import SessionOverview
 from holdfast.services.sessions import Verification
 from holdfast.wire.agents import GrantForm, Tags, grant_form, grant_of
-from holdfast.wire.scalars import Cursor, Limit, ModelRef, Number, Uuid
+from holdfast.wire.scalars import Cursor, Limit, ModelRef, Number, Uuid, Words, split_commas
 from holdfast.wire.sessions import (
     BudgetForm,
     ContextForm,
@@ -22,6 +25,37 @@ from holdfast.wire.sessions import (
 )
 from holdfast.workflows.session_export import ExportFormat
 
+StatusWords = Annotated[
+    str,
+    Meta(
+        pattern=r"^(pending|running|completed|failed)(,(pending|running|completed|failed))*$",
+        description="Values of `status`, separated by commas.",
+    ),
+]
+StateWords = Annotated[
+    str,
+    Meta(
+        pattern=f"^({'|'.join(Status)})(,({'|'.join(Status)}))*$",
+        description="Values of `state`, separated by commas.",
+    ),
+]
+# The sessions of each status value; a session stays open after a failed turn.
+STATUS_FILTERS: Final[Mapping[str, tuple[StatusFilter, ...]]] = {
+    "pending": (
+        StatusFilter(status=Status.PENDING),
+        StatusFilter(status=Status.IDLE, is_waiting=True),
+    ),
+    "running": (StatusFilter(status=Status.RUNNING),),
+    "completed": (
+        StatusFilter(status=Status.IDLE, has_failed=False, is_waiting=False),
+        StatusFilter(status=Status.COMPLETED),
+        StatusFilter(status=Status.CANCELLED),
+    ),
+    "failed": (
+        StatusFilter(status=Status.IDLE, has_failed=True, is_waiting=False),
+        StatusFilter(status=Status.FAILED),
+    ),
+}
 Reason = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
@@ -175,4 +209,57 @@ def fork_request(body: ForkPost) -> ForkRequest:
         tags=None if body.tags is None else tuple(dict.fromkeys(body.tags)),
         model=body.model_id,
         agent=body.agent_id,
+    )
+
+
+class SessionsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Filters of a list of sessions."""
+
+    status: StatusWords | None = None
+    tag: tuple[str, ...] = ()
+    q: Words | None = None
+    forked_from: Uuid | None = None
+    parent: Uuid | None = None
+    state: StateWords | None = None
+    order: SessionOrder = SessionOrder.CREATED_AT
+    begins: Annotated[str, Meta(pattern="^[0-9a-fA-F-]{8,36}$")] | None = None
+    limit: Limit = 100
+    cursor: Cursor | None = None
+
+
+class DeletionQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What happens to the forks and the children of a deleted session."""
+
+    cascade: bool = False
+    detach: bool = False
+
+
+def states_of(words: str | None) -> tuple[Status, ...]:
+    """Return the internal statuses of a comma-separated list."""
+    return tuple(map(Status, split_commas(words)))
+
+
+def status_filters(words: str | None) -> tuple[StatusFilter, ...]:
+    """Return the filters for a comma-separated list of status values."""
+    return tuple(
+        status_filter for word in split_commas(words) for status_filter in STATUS_FILTERS[word]
+    )
+
+
+def sessions_query(query: SessionQuery, cursor: str | None) -> SessionsQuery:
+    """Return the query parameters of a query; its agent is part of the path."""
+    if query.repo_id or query.is_bound or query.status_filters or query.before or query.offset:
+        raise Invalid(
+            Code.INVALID_INPUT,
+            "Over HTTP, sessions can only be filtered by agent, status, tag, title and parent.",
+        )
+    return SessionsQuery(
+        forked_from=query.forked_from,
+        parent=query.parent,
+        state=",".join(query.statuses) or None,
+        tag=query.tags,
+        q=query.text,
+        order=query.order,
+        limit=query.limit,
+        cursor=cursor,
     )

@@ -4,7 +4,7 @@ Sessions of `/api` have other names and shapes: `repo_sessions.py`.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -19,15 +19,14 @@ from holdfast.domain.agents import (
 )
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.costs import CostSum
-from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.ids import LOCAL_OWNER, AgentId, ModelId, RepoId, SessionId
-from holdfast.domain.queries import SessionOrder, SessionQuery, StatusFilter
+from holdfast.domain.ids import LOCAL_OWNER, AgentId, CallId, ModelId, RepoId, SessionId
 from holdfast.domain.sessions import (
     FAILED_STOPS,
     TURN_CAP_LARGEST,
     Budget,
     ForkPoint,
     OnExceed,
+    ParentLink,
     Selection,
     Session,
     SessionContext,
@@ -37,6 +36,7 @@ from holdfast.domain.sessions import (
     StopReason,
 )
 from holdfast.domain.tools import FsTier
+from holdfast.domain.waits import Wait, WaitReason
 from holdfast.services.session_views import SessionOverview
 from holdfast.services.sessions import require_changeable
 from holdfast.wire.agents import (
@@ -48,24 +48,72 @@ from holdfast.wire.agents import (
     runtime_of_form,
     session_agent_form,
 )
-from holdfast.wire.children import ParentForm, parent_form, parent_of
 from holdfast.wire.costs import CostForm, UsageForm, cost_form, usage_form, usage_of
 from holdfast.wire.scalars import (
-    Cursor,
     Instant,
-    Limit,
     ModelRef,
     Number,
     Uuid,
-    Words,
     format_time,
     format_time_or_none,
     is_given,
     parse_time,
     parse_time_or_none,
-    split_commas,
 )
-from holdfast.wire.waits import WaitForm, wait_form, wait_of
+
+
+class WaitForm(Struct, frozen=True, kw_only=True):
+    """What the open turn of a session waits for."""
+
+    reason: Annotated[WaitReason, Meta(description="Why the turn waits.")]
+    text: Annotated[str, Meta(description="What it waits for, in a sentence.")]
+    since: Annotated[Instant | None, Meta(description="Since when it waits.")]
+    until: Annotated[
+        Instant | None, Meta(description="When it continues without what it waits for.")
+    ]
+    needs: Annotated[tuple[str, ...], Meta(description="The capabilities that a process needs.")]
+    call_ids: Annotated[tuple[str, ...], Meta(description="The tool calls that wait.")]
+    approval_id: Annotated[str | None, Meta(description="The approval request that waits.")]
+    children: Annotated[tuple[Uuid, ...], Meta(description="The child sessions it waits for.")]
+
+
+def wait_form(wait: Wait | None) -> WaitForm | None:
+    """Return the form of what a turn waits for."""
+    if wait is None:
+        return None
+    times = {"since": format_time_or_none(wait.since), "until": format_time_or_none(wait.until)}
+    return WaitForm(**msgspec.structs.asdict(wait) | times)
+
+
+def wait_of(form: WaitForm | None) -> Wait | None:
+    """Return what a turn waits for."""
+    if form is None:
+        return None
+    times = {"since": parse_time_or_none(form.since), "until": parse_time_or_none(form.until)}
+    return Wait(**msgspec.structs.asdict(form) | times)
+
+
+class ParentForm(Struct, frozen=True, kw_only=True):
+    """The session that opened a session."""
+
+    session_id: Annotated[Uuid, Meta(description="The parent session.")]
+    call_id: Annotated[
+        str | None, Meta(description="The call that opened it; null if a program did.")
+    ]
+
+
+def parent_form(link: ParentLink | None) -> ParentForm | None:
+    """Return the form of a link to a parent."""
+    return None if link is None else ParentForm(session_id=link.session_id, call_id=link.call_id)
+
+
+def parent_of(form: ParentForm | None) -> ParentLink | None:
+    """Return the link of a form."""
+    if form is None:
+        return None
+    call_id = None if form.call_id is None else CallId(form.call_id)
+    return ParentLink(session_id=SessionId(form.session_id), call_id=call_id)
+
 
 StatusWord = Literal["pending", "running", "completed", "failed"]
 
@@ -128,37 +176,6 @@ def context_of(form: ContextForm) -> SessionContext:
 
 
 Title = Annotated[str, Meta(min_length=1, max_length=255)]
-StatusWords = Annotated[
-    str,
-    Meta(
-        pattern=r"^(pending|running|completed|failed)(,(pending|running|completed|failed))*$",
-        description="Values of `status`, separated by commas.",
-    ),
-]
-StateWords = Annotated[
-    str,
-    Meta(
-        pattern=f"^({'|'.join(Status)})(,({'|'.join(Status)}))*$",
-        description="Values of `state`, separated by commas.",
-    ),
-]
-# The sessions of each status value; a session stays open after a failed turn.
-STATUS_FILTERS: Final[Mapping[str, tuple[StatusFilter, ...]]] = {
-    "pending": (
-        StatusFilter(status=Status.PENDING),
-        StatusFilter(status=Status.IDLE, is_waiting=True),
-    ),
-    "running": (StatusFilter(status=Status.RUNNING),),
-    "completed": (
-        StatusFilter(status=Status.IDLE, has_failed=False, is_waiting=False),
-        StatusFilter(status=Status.COMPLETED),
-        StatusFilter(status=Status.CANCELLED),
-    ),
-    "failed": (
-        StatusFilter(status=Status.IDLE, has_failed=True, is_waiting=False),
-        StatusFilter(status=Status.FAILED),
-    ),
-}
 
 
 class BudgetForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -308,28 +325,6 @@ class SessionPatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     turn_cap: Annotated[int, Meta(ge=1, le=TURN_CAP_LARGEST)] | UnsetType = UNSET
 
 
-class SessionsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Filters of a list of sessions."""
-
-    status: StatusWords | None = None
-    tag: tuple[str, ...] = ()
-    q: Words | None = None
-    forked_from: Uuid | None = None
-    parent: Uuid | None = None
-    state: StateWords | None = None
-    order: SessionOrder = SessionOrder.CREATED_AT
-    begins: Annotated[str, Meta(pattern="^[0-9a-fA-F-]{8,36}$")] | None = None
-    limit: Limit = 100
-    cursor: Cursor | None = None
-
-
-class DeletionQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What happens to the forks and the children of a deleted session."""
-
-    cascade: bool = False
-    detach: bool = False
-
-
 def session_form(overview: SessionOverview) -> SessionForm:
     """Return the form of a session."""
     session, spent = overview.session, overview.spent
@@ -427,18 +422,6 @@ def changes_of(body: SessionPatch) -> dict[str, Any]:
     return given
 
 
-def states_of(words: str | None) -> tuple[Status, ...]:
-    """Return the internal statuses of a comma-separated list."""
-    return tuple(map(Status, split_commas(words)))
-
-
-def status_filters(words: str | None) -> tuple[StatusFilter, ...]:
-    """Return the filters for a comma-separated list of status values."""
-    return tuple(
-        status_filter for word in split_commas(words) for status_filter in STATUS_FILTERS[word]
-    )
-
-
 def _finished_at(session: Session) -> str | None:
     # The time of an earlier turn's end does not apply while a turn is open.
     if status_word(session) in ("pending", "running"):
@@ -492,25 +475,6 @@ def session_patch(changes: Mapping[str, Any]) -> SessionPatch:
     names = {"model": "model_id"}
     require_changeable(changes)
     return SessionPatch(**{names.get(name, name): value for name, value in changes.items()})
-
-
-def sessions_query(query: SessionQuery, cursor: str | None) -> SessionsQuery:
-    """Return the query parameters of a query; its agent is part of the path."""
-    if query.repo_id or query.is_bound or query.status_filters or query.before or query.offset:
-        raise Invalid(
-            Code.INVALID_INPUT,
-            "Over HTTP, sessions can only be filtered by agent, status, tag, title and parent.",
-        )
-    return SessionsQuery(
-        forked_from=query.forked_from,
-        parent=query.parent,
-        state=",".join(query.statuses) or None,
-        tag=query.tags,
-        q=query.text,
-        order=query.order,
-        limit=query.limit,
-        cursor=cursor,
-    )
 
 
 def session_of(form: SessionForm) -> Session:

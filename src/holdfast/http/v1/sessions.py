@@ -31,6 +31,7 @@ from holdfast.wire.session_actions import (
     ClosePost,
     Compacted,
     CompactPost,
+    DeletionQuery,
     Exported,
     ExportPost,
     ExportQuery,
@@ -39,26 +40,25 @@ from holdfast.wire.session_actions import (
     InterruptPost,
     Resumed,
     ResumePost,
+    SessionsQuery,
     Verified,
     child_request,
     fork_request,
     resumed_form,
+    states_of,
+    status_filters,
     verified_form,
 )
 from holdfast.wire.sessions import (
     ContextForm,
-    DeletionQuery,
     SessionForm,
     SessionList,
     SessionPatch,
     SessionPost,
-    SessionsQuery,
     changes_of,
     context_of,
     session_form,
     session_request,
-    states_of,
-    status_filters,
 )
 
 # Errors of every request that sets session options.
