@@ -4,15 +4,13 @@
 """
 
 import ast
-import io
 import re
-import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import quantiles
 
-from tests.house.source import ROOT, Function, Module, functions, modules
+from tests.house.source import ROOT, Function, Module, functions, modules, nodes
 
 FOLDER_CAP = 25
 # Loaded by name from a table, started as a program, or imported by programs of the user.
@@ -116,7 +114,7 @@ def prose() -> Iterator[str]:
 
 def imports(tree: ast.Module) -> Iterator[str]:
     """Yield the modules of ours that a module imports, wherever in the file."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("holdfast"):
             yield str(node.module)
             yield from (f"{node.module}.{each.name}" for each in node.names)
@@ -144,12 +142,19 @@ def length(function: Function) -> int:
     return (function.end_lineno or function.lineno) - function.lineno + 1
 
 
-def comment_lines(text: str) -> int:
+def comment_lines(one: Module) -> int:
     """Return how many lines are nothing but a comment, in Python or in a statement's SQL."""
-    found = sum(line.startswith("-- ") for line in text.splitlines())
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT and token.line.lstrip().startswith("#"):
-            found += not token.string.startswith(("# noqa", "# ruff:", "# type:"))
+    lines = [each.lstrip() for each in one.text.splitlines()]
+    found = sum(line.startswith("-- ") for line in lines)
+    quoted = {
+        number
+        for node in nodes(one.tree)
+        if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno != node.lineno
+        for number in range(node.lineno, (node.end_lineno or 0) + 1)
+    }
+    for number, line in enumerate(lines, 1):
+        if line.startswith("#") and number not in quoted:
+            found += not line.startswith(("# noqa", "# ruff:", "# type:"))
     return found
 
 

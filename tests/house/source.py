@@ -52,9 +52,18 @@ def module(name: str, text: str) -> Module:
     return Module(name, text, ast.parse(text, name))
 
 
+def nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """Return every node of a tree; each tree is walked once, for all gates."""
+    found: tuple[ast.AST, ...] | None = getattr(tree, "walked", None)
+    if found is None:
+        found = tuple(ast.walk(tree))
+        tree.walked = found  # type: ignore[attr-defined]
+    return found
+
+
 def functions(tree: ast.AST) -> Iterator[Function]:
     """Yield every function and method, nested ones too."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, Function):
             yield node
 

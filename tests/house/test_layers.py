@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.house.source import ROOT, Module, module, modules
+from tests.house.source import ROOT, Module, module, modules, nodes
 from tests.marks import demands
 
 ANYWHERE = "anywhere"
@@ -126,7 +126,7 @@ def strays(one: Module) -> list[str]:
 
 def outside_imports(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """Yield the package and the line of each import that is neither ours nor Python's."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             names = [each.name for each in node.names]
         elif isinstance(node, ast.ImportFrom):

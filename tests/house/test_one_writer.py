@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from holdfast.domain.ids import AgentId, Owner, RepoId, SessionId
 from holdfast.domain.queries import SessionQuery
 from holdfast.store.sessions import count_sql, page_sql
-from tests.house.source import Module, last_name, module, modules
+from tests.house.source import Module, last_name, module, modules, nodes
 
 JOURNAL = "services/journal.py"
 GROUPING = "domain/turns.py"
@@ -191,7 +191,7 @@ def test_no_wish_of_a_caller_reaches_the_text_of_a_statement() -> None:
 def writes(tree: ast.Module) -> Iterator[int]:
     """Yield the line of each use of a verb that only the pen may use, also through a variable."""
     aliases = tables_by_variable(tree)
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Attribute):
             owner = node.value
             named = last_name(owner)
@@ -204,7 +204,7 @@ def tables_by_variable(tree: ast.Module) -> dict[str, str]:
     """Return what each variable stands for that was set to an attribute, such as a table."""
     return {
         last_name(target): node.value.attr
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute)
         for target in node.targets
     }
@@ -212,7 +212,7 @@ def tables_by_variable(tree: ast.Module) -> dict[str, str]:
 
 def verbs_called(tree: ast.Module, verb: str) -> Iterator[int]:
     """Yield the line of each call of a method by that name."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         match node:
             case ast.Call(func=ast.Attribute(attr=called)) if called == verb:
                 yield node.lineno
@@ -220,7 +220,7 @@ def verbs_called(tree: ast.Module, verb: str) -> Iterator[int]:
 
 def groupings(tree: ast.Module) -> Iterator[int]:
     """Yield the line of everything that looks like putting rows together by their turn."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         match node:
             case ast.Call(func=called, args=arguments) if last_name(called) == "groupby":
                 # Values by their type are not rows.
@@ -247,7 +247,7 @@ def _speaks_of_turn(key: ast.expr) -> bool:
 
 def statements(tree: ast.Module) -> Iterator[int]:
     """Yield the line of each string that is a statement."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         match node:
             case ast.Constant(value=str(text)) if STATEMENT.match(text):
                 yield node.lineno
@@ -256,7 +256,7 @@ def statements(tree: ast.Module) -> Iterator[int]:
 def woven(one: Module) -> Iterator[tuple[int, str]]:
     """Yield each expression that is put into the text of a statement and is not a known name."""
     allowed = WOVEN.get(one.name, set())
-    for node in ast.walk(one.tree):
+    for node in nodes(one.tree):
         match node:
             case ast.JoinedStr(values=values) if _is_sql(values):
                 for value in values:
