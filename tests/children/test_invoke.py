@@ -21,7 +21,7 @@ from holdfast.domain.tools import FsTier, Grant
 from holdfast.domain.waits import Wait, WaitReason
 from holdfast.engine.projection import project
 from tests.houses import current, head_of, played
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.stand_ins import PATIENCE
 from tests.tooled import a_config, asks, call, outcomes, says
 
@@ -217,7 +217,7 @@ async def test_without_agents_the_tool_is_not_offered(home: Path) -> None:
     assert opened == []
 
 
-@pytest.mark.parametrize("agents", ["helper", [1], ["no slug"], ["a"] * 65, {"a": 1}])
+@each_case("agents", ["helper", [1], ["no slug"], ["a"] * 65, {"a": 1}])
 async def test_a_bad_list_of_agents_is_refused(home: Path, agents: Any) -> None:
     async with a_house(a_config(home)) as house:
         fields = {"name": "X", "tools": [{"name": "invoke_agent", "agents": agents}]}

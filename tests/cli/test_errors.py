@@ -158,7 +158,7 @@ def test_an_error_is_one_line_on_stderr_with_its_remedy(cli: Cli) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "told"),
     [
         (("sessions", "list", "--status", "open"), "'--status': 'open' is not one of 'pending'"),

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.cli.files import write_file
 from holdfast.domain.errors import Code, Conflict, Invalid
+from tests.marks import each_case
 
 
 def test_a_file_is_written_for_its_owner_only(tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ def test_a_full_disk_is_told_as_such_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "code"),
     [
         ("file/x", Code.NOT_A_FOLDER),

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from holdfast.cli.options import GlobalOptions, hoist_global_flags
 from tests.cli.conftest import Cli
 from tests.marks import each_case
@@ -41,7 +39,7 @@ def test_flags_say_how_much_is_logged(settings: GlobalOptions, level: str) -> No
     assert settings.log_level("warning") == level
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
+@each_case("place", [0, 1, 2])
 def test_json_may_be_asked_for_anywhere(cli: Cli, place: int) -> None:
     words = ["sessions", "list"]
     words.insert(place, "--json")
@@ -82,7 +80,7 @@ def test_a_wish_for_colours_must_be_one_of_three(cli: Cli) -> None:
     assert "holdfast --help" in ran.err
 
 
-@pytest.mark.parametrize("wrong", [["sesions"], ["chat", "--modle", "x"], ["sessions", "show"]])
+@each_case("wrong", [["sesions"], ["chat", "--modle", "x"], ["sessions", "show"]])
 def test_what_cannot_be_understood_ends_with_two(cli: Cli, wrong: list[str]) -> None:
     plain, body = cli(*wrong), cli("--json", *wrong)
 
@@ -94,7 +92,7 @@ def test_the_nearest_command_is_named(cli: Cli) -> None:
     assert "'sessions'" in cli("sesions").err
 
 
-@pytest.mark.parametrize("group", [[], ["sessions"], ["agents"], ["repos"], ["migrate"]])
+@each_case("group", [[], ["sessions"], ["agents"], ["repos"], ["migrate"]])
 def test_a_group_without_its_command_shows_its_help(cli: Cli, group: list[str]) -> None:
     plain, body = cli(*group), cli("--json", *group)
 

@@ -237,7 +237,7 @@ def test_each_value_says_where_it_came_from(folder: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("setting", "flag"),
     [
         ("approval", "auto"),
@@ -530,7 +530,7 @@ def test_a_wrong_value_in_the_file_is_told_also_where_it_would_not_count(folder:
     assert "log.level" in _refused(folder, {"HOLDFAST_LOG": "info"}).message
 
 
-@pytest.mark.parametrize("value", [5, [], {}, True])
+@each_case("value", [5, [], {}, True])
 def test_a_path_must_be_text(folder: Path, value: Any) -> None:
     _refused(folder, workspace_root=value)
 
@@ -549,7 +549,7 @@ def test_no_cap_of_turns_is_the_usual_one(folder: Path, given: str) -> None:
     assert _load(folder).turn_cap == _load(folder, {"HOLDFAST_TURN_CAP": given}).turn_cap == 50
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given", "length"),
     [
         ('"24h"', timedelta(hours=24)),

@@ -13,6 +13,7 @@ from holdfast.domain.messages import ResultStatus, Role
 from holdfast.domain.secrets import Scrubber
 from holdfast.domain.time import microseconds
 from tests.builders import AT, a_call, a_head, a_tool_result, an_id
+from tests.marks import each_case
 
 
 def a_builder(turn: OpenTurn | None) -> CommitBuilder:
@@ -21,7 +22,7 @@ def a_builder(turn: OpenTurn | None) -> CommitBuilder:
     )
 
 
-@pytest.mark.parametrize("read", ["turn_calls", "waiting", "costs"])
+@each_case("read", ["turn_calls", "waiting", "costs"])
 def test_a_turn_that_was_not_read_is_not_taken_for_an_empty_one(read: str) -> None:
     with pytest.raises(Internal, match="was not read before it changed"):
         getattr(a_builder(None), read)()

@@ -29,7 +29,7 @@ from holdfast.ports.tools import Slice
 from tests.engine.builders import a_row, assistant, user
 from tests.engine.scripts import looks, says
 from tests.engine.stand_ins import ScriptedLlm, Stage, StandInShelf, StandInTool, StandInToolbox
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -87,7 +87,7 @@ async def test_a_name_is_told_before_what_it_names() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given", "changes", "why"),
     [
         (media(PNG, mime_type="image/tiff"), {}, ""),

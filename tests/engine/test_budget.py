@@ -291,7 +291,7 @@ OVER = (
 )
 
 
-@pytest.mark.parametrize("on_exceed", OnExceed)
+@each_case("on_exceed", OnExceed)
 async def test_as_much_as_the_budget_has_is_not_too_much(on_exceed: OnExceed) -> None:
     stage = a_stage()
 
@@ -313,7 +313,7 @@ async def test_one_micro_cent_more_fails_the_turn_before_anything_is_sent() -> N
     assert stage.llm.requests == []
 
 
-@pytest.mark.parametrize("on_exceed", OnExceed)
+@each_case("on_exceed", OnExceed)
 async def test_a_budget_of_nothing_is_none(on_exceed: OnExceed) -> None:
     stage = a_stage()
 
@@ -335,7 +335,7 @@ def the_question(cap: int, amount: int) -> Question:
     )
 
 
-@pytest.mark.parametrize("mode", ApprovalMode)
+@each_case("mode", ApprovalMode)
 async def test_a_pause_asks_for_as_much_again_and_a_yes_goes_on(mode: ApprovalMode) -> None:
     stage = a_stage(ApprovalState.ALLOWED, mode=mode)
 
@@ -394,7 +394,7 @@ async def test_what_was_allowed_once_is_asked_again_when_it_is_spent() -> None:
     assert [question.arguments["cap"] for question in stage.approver.asked] == [1_000, 2_000, 5_000]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("state", "reason"),
     [
         (ApprovalState.ALLOWED, StopReason.STOP),
@@ -591,7 +591,7 @@ def test_a_request_tells_how_much_a_conversation_takes() -> None:
     assert known_usage(a_cost()) == (Usage(input=9), 0)
 
 
-@pytest.mark.parametrize("cost", [a_cost(usage=None), a_cost(usage=Usage()), a_cost(is_aside=True)])
+@each_case("cost", [a_cost(usage=None), a_cost(usage=Usage()), a_cost(is_aside=True)])
 def test_a_request_that_failed_or_was_an_aside_tells_nothing(cost: CostDraft) -> None:
     assert known_usage(cost) == (Usage(input=7), 32 + MESSAGE_TOKENS)
 

@@ -22,6 +22,7 @@ from holdfast.ports.runtime import Limits
 from tests.engine.builders import MODEL, assistant, call, notice, result, summary, user
 from tests.engine.scripts import ENDED, cost, fails, looks, named, says, started
 from tests.engine.stand_ins import ScriptedLlm, Stage, StandInApprover
+from tests.marks import each_case
 from tests.stand_ins import SeededRandomness
 
 pytestmark = pytest.mark.anyio
@@ -217,7 +218,7 @@ async def test_the_fence_of_the_conversation_is_made_of_new_randomness() -> None
     assert [lines[-1] for lines in texts] == [f"</{lines[1][1:]}" for lines in texts]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("usage", "model", "limits"),
     [
         (Usage(input=800), WINDOWED, Limits()),
@@ -261,7 +262,7 @@ async def test_a_window_that_fills_up_in_a_turn_is_folded_in_it_after_the_result
     assert [request.ordinal for request in stage.llm.requests] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("script", [says(""), says(" \n"), fails(), [RuntimeError("no")]])
+@each_case("script", [says(""), says(" \n"), fails(), [RuntimeError("no")]])
 async def test_a_summary_that_fails_changes_nothing_and_is_tried_once_in_a_turn(
     script: Any,
 ) -> None:
@@ -358,7 +359,7 @@ async def test_each_step_may_be_too_long_once() -> None:
     assert batches[-1][-1] == Outcome(stop_reason=StopReason.ERROR, failure=TOO_LONG)
 
 
-@pytest.mark.parametrize("script", [says(""), fails(), fails(FailureKind.TOO_LONG)])
+@each_case("script", [says(""), fails(), fails(FailureKind.TOO_LONG)])
 async def test_a_past_that_cannot_be_folded_ends_the_turn_and_is_paid_for(script: Any) -> None:
     stage = Stage(ScriptedLlm(fails(FailureKind.TOO_LONG), script))
 

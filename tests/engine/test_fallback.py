@@ -131,7 +131,7 @@ def test_the_tables_are_total() -> None:
 
 
 @demands("S0-100")
-@pytest.mark.parametrize("kind", FailureKind)
+@each_case("kind", FailureKind)
 async def test_the_kind_of_failure_alone_decides_whom_to_ask(kind: FailureKind) -> None:
     stage = a_stage(fails(kind))
 
@@ -146,7 +146,7 @@ async def test_the_kind_of_failure_alone_decides_whom_to_ask(kind: FailureKind) 
     assert [each.next_model_id for each in failures] == [*following, None]
 
 
-@pytest.mark.parametrize("kind", FailureKind)
+@each_case("kind", FailureKind)
 async def test_every_request_that_was_sent_is_one_entry_of_zero_tokens(kind: FailureKind) -> None:
     stage = a_stage(fails(kind))
 
@@ -184,7 +184,7 @@ async def test_a_second_attempt_that_succeeds_is_the_answer() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("attempts", "retry", "path"),
     [
         ((), None, ["first"] * 2 + ["second"] * 2 + ["third"] * 2),

@@ -37,7 +37,7 @@ from tests.engine.scripts import (
     started,
 )
 from tests.engine.stand_ins import ScriptedLlm, Stage, StandInTool, StandInToolbox
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -140,7 +140,7 @@ async def test_five_fruitless_rounds_end_the_turn() -> None:
     assert stage.toolbox.done[-1] == "run b5"
 
 
-@pytest.mark.parametrize("lucky", ["a1", "b1", "a4", "b5", "a5"])
+@each_case("lucky", ["a1", "b1", "a4", "b5", "a5"])
 async def test_one_success_lets_a_turn_go_on_for_five_more(lucky: str) -> None:
     scripts = [looks(f"a{number}", f"b{number}") for number in range(1, 31)]
     stage = Stage(ScriptedLlm(*scripts), failing_but({lucky}))

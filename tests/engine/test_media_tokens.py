@@ -8,6 +8,7 @@ from holdfast.domain.models import Model
 from holdfast.engine.attachments import media_tokens, picture_size
 from holdfast.ports.llm import LlmMedia
 from tests.builders import a_model
+from tests.marks import each_case
 
 
 def png(width: int, height: int) -> bytes:
@@ -49,7 +50,7 @@ def test_the_size_of_a_picture_is_read_from_its_header(make, size) -> None:  # t
     assert picture_size(make(*size)) == size
 
 
-@pytest.mark.parametrize("make", [png, gif, jpeg, lossy, lossless, extended])
+@each_case("make", [png, gif, jpeg, lossy, lossless, extended])
 def test_half_a_header_has_no_size(make) -> None:  # type: ignore[no-untyped-def]
     whole = make(640, 480)
 
@@ -66,7 +67,7 @@ GEMINI = a_model("google:gemini-2.5-flash", context_window=1_048_576)
 OTHER = a_model("openrouter:some/vision")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("model", "size", "tokens"),
     [
         # Documented by Anthropic: 200 x 200 and 1,092 x 1,092 pixels.
@@ -99,14 +100,14 @@ def test_more_pixels_are_more_tokens() -> None:
     assert small < large
 
 
-@pytest.mark.parametrize("model", [CLAUDE, GPT, GEMINI, OTHER])
+@each_case("model", [CLAUDE, GPT, GEMINI, OTHER])
 def test_a_picture_without_a_size_is_counted_as_a_large_one(model: Model) -> None:
     large = counted(model, "image/png", png(8_000, 8_000))
 
     assert counted(model, "image/heic", b"????ftyp") >= large
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("mime_type", "content", "tokens"),
     [
         # Text in a document is compressed, so its bytes are no bound.

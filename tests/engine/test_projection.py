@@ -3,7 +3,6 @@
 import hashlib
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -211,7 +210,7 @@ def test_a_result_that_is_missing_is_said_to_be_unknown() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("status", "error", "text"),
     [
         (

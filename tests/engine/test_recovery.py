@@ -362,7 +362,7 @@ async def test_an_open_call_is_run_before_any_model_is_asked(
     assert [request.ordinal for request in stage.llm.requests] == [2]
 
 
-@pytest.mark.parametrize("state", [CallState.FINISHED, CallState.UNKNOWN, CallState.SETTLED])
+@each_case("state", [CallState.FINISHED, CallState.UNKNOWN, CallState.SETTLED])
 async def test_a_call_that_has_its_result_is_left_alone(state: CallState) -> None:
     stage = Stage(ScriptedLlm(says("Seen.")))
     history = [user(1, "Hello"), call(2, "c1"), result(3, "c1", "x")]

@@ -55,7 +55,7 @@ from tests.engine.builders import (
     the_id,
     user,
 )
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -255,7 +255,7 @@ REFUSED = Failure(
 )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("before", "reason", "outcome"),
     [
         ((SAY,), StepStop.LENGTH, Outcome(stop_reason=StopReason.LENGTH)),

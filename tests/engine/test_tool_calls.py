@@ -200,7 +200,7 @@ async def outcome_of(hurdles: Hurdles) -> tuple[list[str], ToolResult]:
     return news, found
 
 
-@pytest.mark.parametrize(("hurdles", "status", "code"), ORDER)
+@each_case(("hurdles", "status", "code"), ORDER)
 async def test_a_call_that_fails_everywhere_reports_the_first_step_it_fails(
     hurdles: Hurdles, status: str, code: ResultCode
 ) -> None:
@@ -266,7 +266,7 @@ UNREADABLE = [
 ]
 
 
-@pytest.mark.parametrize("text", UNREADABLE)
+@each_case("text", UNREADABLE)
 async def test_arguments_that_are_no_object_run_nothing_although_the_tool_takes_all(
     text: str,
 ) -> None:
@@ -314,7 +314,7 @@ def call_of(part: ToolCall) -> Call:
     )
 
 
-@pytest.mark.parametrize("call_id", ["", "with space", "\x00", "\ud800", "ü", "x" * 257])
+@each_case("call_id", ["", "with space", "\x00", "\ud800", "ü", "x" * 257])
 async def test_an_id_that_no_row_can_hold_is_replaced(call_id: str) -> None:
     stage = Stage(ScriptedLlm(asks((call_id, "look", "{}")), says("Well.")))
 
@@ -379,7 +379,7 @@ async def test_what_a_tool_raises_is_the_calls_trouble_and_the_logs(
     assert record.exc_info is not None
 
 
-@pytest.mark.parametrize(
+@each_case(
     "error", [OSError("a secret"), RuntimeError("a secret"), asyncio.CancelledError("a secret")]
 )
 async def test_what_a_plan_raises_is_the_calls_trouble_too(error: BaseException) -> None:
@@ -488,7 +488,7 @@ def asked_about(call_id: str = "c1") -> Question:
 QUESTION = asked_about()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("answer", "note", "code", "message"),
     [
         (ApprovalState.DENIED, None, ResultCode.REJECTED, "The user did not allow this."),
@@ -540,7 +540,7 @@ async def test_where_nobody_can_be_asked_the_call_is_refused_at_once() -> None:
     assert approver.asked == []
 
 
-@pytest.mark.parametrize("mode", ApprovalMode)
+@each_case("mode", ApprovalMode)
 async def test_an_agent_may_forbid_what_every_mode_would_allow(mode: ApprovalMode) -> None:
     approver = StandInApprover(mode)
 

@@ -166,7 +166,7 @@ def test_a_short_text_beside_a_long_one_stays() -> None:
     assert MARK.search(found["stdout"])
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [
         {"matches": [{"line": number, "text": "x" * 200} for number in range(500)]},
@@ -238,7 +238,7 @@ def test_what_only_looks_like_bytes_stays(value: Any) -> None:
 
 
 @demands("S0-037")
-@pytest.mark.parametrize(
+@each_case(
     "start",
     [
         "data:image/png;base64,",
@@ -261,7 +261,7 @@ def test_a_data_url_that_is_broken_stays_and_the_next_one_does_not() -> None:
 
 
 @demands("S0-037")
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+@each_case("kind", [bytes, bytearray, memoryview])
 def test_raw_bytes_become_their_handle(kind: Any) -> None:
     found, shelf = shown({"a": [kind(PICTURE)]})
 

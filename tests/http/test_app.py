@@ -191,7 +191,7 @@ async def test_head_is_get_without_its_body(quiet_visitor: Visitor) -> None:
     assert len(get.body) == int(head.headers["content-length"])
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/nothing", "/v1/agents"])
+@each_case("path", ["/healthz", "/nothing", "/v1/agents"])
 async def test_every_answer_carries_the_security_headers(quiet_visitor: Visitor, path: str) -> None:
     answer = await quiet_visitor.get(path)
 

@@ -8,6 +8,7 @@ from holdfast.http.auth import COOKIE, MODEL_FIELDS
 from holdfast.wire.scalars import ModelRef
 from tests.http.asgi import Answer, ask
 from tests.http.v1.client import A_STRANGER, HOST, Visitor, refusal
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -91,7 +92,7 @@ async def test_of_two_cookies_none_is_believed(quiet_visitor: Visitor) -> None:
     assert refusal(answer) == (401, "unauthenticated")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("headers", "status"),
     [
         ([], 403),
@@ -126,7 +127,7 @@ async def test_of_two_headers_with_credentials_none_is_believed(quiet_visitor: V
     assert [refusal(each) for each in answers] == [(401, "unauthenticated")] * 2
 
 
-@pytest.mark.parametrize("field", MODEL_FIELDS)
+@each_case("field", MODEL_FIELDS)
 async def test_only_an_admin_names_a_file_of_this_machine(
     quiet_visitor: Visitor, field: str
 ) -> None:

@@ -61,7 +61,7 @@ def test_what_is_no_name_is_refused(name: str) -> None:
         server_names(8765, [name])
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:8765", "LOCALHOST:8765", "[::1]:8765", "box.example"])
+@each_case("host", ["127.0.0.1:8765", "LOCALHOST:8765", "[::1]:8765", "box.example"])
 async def test_a_server_answers_to_its_names(quiet: Holdfast, host: str) -> None:
     app = create_app(quiet, well, AppOptions(port=8765, names=("box.example",)))
 

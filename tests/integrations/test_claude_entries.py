@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from holdfast import Usage
 from holdfast.domain.messages import (
     Compaction,
@@ -66,9 +64,7 @@ def test_an_entry_is_one_message(entry: dict[str, Any], role: Role, part: Part) 
     assert (draft.role, draft.parts) == (role, (part,))
 
 
-@pytest.mark.parametrize(
-    "entry", [{"type": "mode"}, {"type": "summary"}, {"type": "user"}, user([]), "text", {}]
-)
+@each_case("entry", [{"type": "mode"}, {"type": "summary"}, {"type": "user"}, user([]), "text", {}])
 def test_other_entries_say_nothing(entry: Any) -> None:
     assert mapped(entry).drafts == ()
 

@@ -1,8 +1,7 @@
 """Pages about frameworks show the examples as they are run, and say first what is not promised."""
 
-import pytest
-
 from tests.docs.blocks import ROOT
+from tests.marks import each_case
 
 PAGES = {
     "openai-agents": "openai_session",
@@ -12,7 +11,7 @@ PAGES = {
 }
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_case("page", PAGES)
 def test_the_page_shows_the_example(page: str) -> None:
     text = (ROOT / "docs" / f"{page}.md").read_text("utf-8")
     example = (ROOT / "examples" / "frameworks" / f"{PAGES[page]}.py").read_text("utf-8")
@@ -20,7 +19,7 @@ def test_the_page_shows_the_example(page: str) -> None:
     assert example.partition('"""\n\n')[2] in text
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_case("page", PAGES)
 def test_the_first_screen_says_what_is_not_promised(page: str) -> None:
     text = (ROOT / "docs" / f"{page}.md").read_text("utf-8")
 

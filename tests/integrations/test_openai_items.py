@@ -112,7 +112,7 @@ def test_an_item_is_one_message(item: dict[str, Any], role: Role, part: Part) ->
     assert messages_of(item) == [(role, (part,))]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "item",
     [
         {},
@@ -174,7 +174,7 @@ def test_two_forms_of_an_item_are_the_same_item() -> None:
     assert kind_of({"role": "user"}) == "message"
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, b"x"])
+@each_case("value", [object(), {1, 2}, b"x"])
 def test_what_json_cannot_say_is_refused(value: Any) -> None:
     with pytest.raises(NotJsonError):
         encode_item({"content": value})

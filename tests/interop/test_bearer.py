@@ -7,6 +7,7 @@ import pytest
 
 from tests.interop.bearer import Door
 from tests.interop.mcp_judges import INSTEAD, NOT_APPLICABLE
+from tests.marks import each_case
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def test_who_asks_by_a_name_of_the_suite_is_led_to_what_we_have(door: Door) -> N
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     "body",
     [
         b"",

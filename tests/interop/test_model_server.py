@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.interop.model_server import ModelServer, a_model_server
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -222,7 +223,7 @@ async def test_contents_are_generated_in_pieces_whole_and_by_a_schema(
     assert counted.json()["totalTokens"] == 9
 
 
-@pytest.mark.parametrize("status", [401, 429, 500])
+@each_case("status", [401, 429, 500])
 async def test_an_error_is_given_as_asked(client: httpx.AsyncClient, status: int) -> None:
     answer = await client.post("/v1/chat/completions", json=chat(f"error {status} please"))
 

@@ -133,7 +133,7 @@ async def test_text_is_heard_while_the_rest_is_still_to_come(
     assert [first, *rest][:2] == [LlmTextDelta(text="Good "), LlmTextDelta(text="day")]
 
 
-@pytest.mark.parametrize("dialect", [CHAT, RESPONSES, MESSAGES], ids=lambda each: each.provider)
+@each_case("dialect", [CHAT, RESPONSES, MESSAGES], ids=lambda each: each.provider)
 async def test_what_was_written_into_the_cache_is_told_apart(
     fake: FakeProvider, dialect: Dialect
 ) -> None:

@@ -4,7 +4,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-import pytest
 
 from holdfast.domain.calls import CallState, Settlement
 from holdfast.domain.ids import CallId
@@ -164,7 +163,7 @@ def test_every_status_has_a_word(status: ResultStatus) -> None:
     assert set(RESULTS) == set(ResultStatus)
 
 
-@pytest.mark.parametrize("how", Settlement)
+@each_case("how", Settlement)
 def test_a_settled_call_takes_the_place_of_the_unknown_one(how: Settlement) -> None:
     settled = a_call(state=CallState.SETTLED, settlement=how)
     journal = a_journal(
@@ -234,7 +233,7 @@ def test_another_tool_of_that_name_is_no_checkpoint(arguments: dict[str, Any]) -
     assert shown(journal).snapshot["checkpoints"] == []
 
 
-@pytest.mark.parametrize("status", [Status.COMPLETED, Status.CANCELLED, Status.FAILED])
+@each_case("status", [Status.COMPLETED, Status.CANCELLED, Status.FAILED])
 def test_a_session_that_has_ended_has_an_end_and_a_duration(status: Status) -> None:
     journal = a_journal(status=status, finished_at=at(1.5))
 
@@ -246,7 +245,7 @@ def test_a_session_that_has_ended_has_an_end_and_a_duration(status: Status) -> N
     assert entity.last_observation_at == at(1.5).replace(microsecond=0)
 
 
-@pytest.mark.parametrize("status", [Status.PENDING, Status.RUNNING, Status.IDLE])
+@each_case("status", [Status.PENDING, Status.RUNNING, Status.IDLE])
 def test_a_session_that_is_open_again_has_no_end(status: Status) -> None:
     snapshot = shown(a_journal(status=status, finished_at=at(1))).snapshot
 

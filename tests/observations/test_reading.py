@@ -10,7 +10,7 @@ from holdfast.domain.ids import Owner
 from holdfast.domain.queries import encode_count
 from holdfast.domain.time import format_iso8601, milliseconds
 from holdfast.observations.queries import EntityOrder, History, HistoryQuery
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.observations.claims import COMPLETE, MINIMAL, UPDATE, a_payload
 from tests.stand_ins import SettableClock
 
@@ -183,7 +183,7 @@ async def test_a_cursor_is_good_for_its_owner_and_its_session(quiet: Holdfast) -
         assert caught.value.code is Code.INVALID_CURSOR
 
 
-@pytest.mark.parametrize("place", ["x", "", "93ff00", "92cf400000000000000001"])
+@each_case("place", ["x", "", "93ff00", "92cf400000000000000001"])
 async def test_a_forged_cursor_is_refused(quiet: Holdfast, place: str) -> None:
     await submitted(quiet, MINIMAL)
     cursor = encode_count((0, place), ("observations", quiet.owner, "abc123"))

@@ -146,7 +146,7 @@ def test_an_import_fills_gaps_and_overrides_nothing() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("times", "shown"),
     [
         ([at(5), at(3), at(4)], at(3)),

@@ -144,7 +144,7 @@ async def test_another_owner_has_keys_of_their_own(quiet: Holdfast) -> None:
     assert (other.deduplicated, other.entity_id == ENTITY) == (False, False)
 
 
-@pytest.mark.parametrize("key", ["", "x" * 201, 5])
+@each_case("key", ["", "x" * 201, 5])
 async def test_a_key_that_cannot_be_is_refused(quiet: Holdfast, key: Any) -> None:
     with pytest.raises(Invalid) as caught:
         await submit(quiet, idempotency_key=key)
@@ -315,7 +315,7 @@ async def test_a_correction_stays_whoever_claims_what_later(quiet: Holdfast) -> 
     assert history.entity.provenance["duration"] == (corrected.observation_id,)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "verb",
     [
         lambda house: house.observations.correct(

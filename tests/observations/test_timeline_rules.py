@@ -264,7 +264,7 @@ def test_a_stretch_of_time_includes_both_ends(
     assert len(events_of(entity, window=parse_window(start, end))) == names
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("start", "end", "field", "expected"),
     [
         ("soon", None, "start_date", "format: iso_8601"),

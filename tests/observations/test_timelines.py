@@ -11,7 +11,7 @@ from holdfast.domain.ids import Owner
 from holdfast.domain.queries import encode_count
 from holdfast.observations.queries import Correction, TimelinePage, TimelineQuery
 from holdfast.observations.timeline import EventType, TimelineEvent
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.observations.claims import (
     COMPLETE,
     DECISION,
@@ -151,7 +151,7 @@ async def test_a_session_that_names_itself_is_told_of_once(quiet: Holdfast) -> N
     assert page.events[0].related_to == ("abc123",)
 
 
-@pytest.mark.parametrize("name", ["never", "ent_000000000000000000000000", "FU-061"])
+@each_case("name", ["never", "ent_000000000000000000000000", "FU-061"])
 async def test_nothing_is_told_of_what_nobody_knows(quiet: Holdfast, name: str) -> None:
     await quiet.observations.submit(Owner("ada"), COMPLETE)
 

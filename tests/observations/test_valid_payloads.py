@@ -38,7 +38,7 @@ CHECKPOINT = {"name": "spec_complete", "timestamp": "2025-12-31T11:15:00Z"}
     "S3-002h",
     "S3-002i",
 )
-@pytest.mark.parametrize("payload", [MINIMAL, COMPLETE, UPDATE])
+@each_case("payload", [MINIMAL, COMPLETE, UPDATE])
 def test_the_payloads_of_the_seed_are_accepted(payload: dict[str, Any]) -> None:
     told = accept_payload(SESSION, payload)
 
@@ -171,7 +171,7 @@ def test_a_violated_rule_is_one_issue(changes: dict[str, Any], field: str, expec
 
 
 @demands("S3-001b", "S3-001c", "S3-001g")
-@pytest.mark.parametrize("name", ["session_id", "actions", "started_at"])
+@each_case("name", ["session_id", "actions", "started_at"])
 def test_what_is_required_and_missing_is_one_issue(name: str) -> None:
     payload = {key: value for key, value in MINIMAL.items() if key != name}
 

@@ -353,7 +353,7 @@ def test_a_file_is_read_from_the_disk(tmp_path: Path) -> None:
     assert read_agent_file(file) == DESCRIBED
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "kind", "message"),
     [
         (None, NotFound, "There is no file {file}."),
@@ -393,7 +393,7 @@ def test_a_bare_id_is_looked_for_in_the_workspace_and_then_in_the_home(tmp_path:
     assert [found(ref) for ref in ("other", "folder", "not a slug", "x" * 255)] == [None] * 4
 
 
-@pytest.mark.parametrize("ref", ["a.yaml", "a.yml", "./a", "agents/a", "missing.agent.yaml"])
+@each_case("ref", ["a.yaml", "a.yml", "./a", "agents/a", "missing.agent.yaml"])
 def test_a_separator_or_an_ending_makes_a_reference_a_path(tmp_path: Path, ref: str) -> None:
     assert find_agent_file(ref, working_dir=tmp_path, home=tmp_path) == tmp_path / ref
 

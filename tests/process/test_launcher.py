@@ -17,6 +17,7 @@ from holdfast.process import child as proces_child
 from holdfast.process.child import ChildNotStarted
 from holdfast.process.launcher import Launcher
 from holdfast.process.sandbox import Means, Namespaces
+from tests.marks import each_case
 from tests.tools.process_fixture import PYTHON, marked, order, python
 
 # Programs are started here, which belongs to the whole run and not to the quick one.
@@ -74,7 +75,7 @@ async def test_a_command_is_run_and_told_about(launcher: Launcher, tmp_path: Pat
     assert 0 < finished.duration_ms < 20_000
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+@each_case("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
 async def test_death_by_a_signal_is_its_number_above_128(
     launcher: Launcher, tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -23,6 +23,7 @@ from holdfast.process.sandbox import (
     describe_strength,
     sandbox_order,
 )
+from tests.marks import each_case
 from tests.tools.process_fixture import Workbench, python
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -356,7 +357,7 @@ async def test_what_this_system_can_do_is_found_out_once() -> None:
     assert await launcher.strength() == describe_strength(first)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("stage", "left"),
     [
         ("mounts", {"mounts": False}),
@@ -421,9 +422,7 @@ def test_what_lies_below_a_cover_is_put_back_in_the_order_of_paths() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("version", "bits", "words"), [(1, 13, 1), (3, 15, 1), (5, 16, 1), (6, 16, 3)]
-)
+@each_case(("version", "bits", "words"), [(1, 13, 1), (3, 15, 1), (5, 16, 1), (6, 16, 3)])
 def test_rules_speak_of_what_a_version_knows(version: int, bits: int, words: int) -> None:
     attributes, rules = process_landlock.ruleset(
         version, [("/", process_landlock.EVERYTHING)], keeps_outside=False

@@ -21,6 +21,7 @@ from holdfast.search.query import Backlog, Hit, SearchQuery, SearchRebuild, Term
 from holdfast.search.service import SEARCHING_MOST, Snippet, snippet
 from holdfast.services.session_lifecycle import DeletePolicy
 from tests.builders import AT, an_id
+from tests.marks import each_case
 from tests.observations.claims import FEATURE_UNIT
 from tests.stand_ins import SettableClock
 
@@ -310,7 +311,7 @@ async def test_much_that_waits_is_indexed_before_it_is_searched(
     assert (await quiet.store.read(lambda tx: tx.search.backlog())).documents == 0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("waiting", "together"),
     [(Backlog(10, 0), 512), (Backlog(10_000, 1 << 20), 512), (Backlog(60, 60 << 20), 1)],
 )

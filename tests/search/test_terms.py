@@ -1,6 +1,5 @@
 """The query language: nothing that somebody types is an error."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,9 +63,7 @@ def test_a_text_holds_what_is_asked_for(query: str, text: str, is_found: bool) -
     assert holds(parse_terms(query), words_of(text)) is is_found
 
 
-@pytest.mark.parametrize(
-    ("query", "needs"), [("a b", False), ('a "b c"', True), ('a -"b c"', True)]
-)
+@each_case(("query", "needs"), [("a b", False), ('a "b c"', True), ('a -"b c"', True)])
 def test_what_is_more_than_words_needs_the_text(query: str, needs: bool) -> None:
     assert parse_terms(query).needs_text is needs
 

@@ -3,7 +3,6 @@
 import random
 import tracemalloc
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,7 +54,7 @@ def test_searching_for_a_word_finds_it(text: str) -> None:
         assert not any(sign.isascii() and not sign.isalnum() for sign in word)
 
 
-@pytest.mark.parametrize("gap", [" ", "", "\n"])
+@each_case("gap", [" ", "", "\n"])
 def test_a_long_text_has_the_words_of_its_stretches(gap: str) -> None:
     pieces = ["tide", "Été", "3:04", "潮", "x" * 40_000, "e\u0301"] * 40
     random.Random(1).shuffle(pieces)

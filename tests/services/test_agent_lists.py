@@ -13,6 +13,7 @@ from holdfast.domain.agents import (
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import Owner
 from holdfast.domain.queries import AgentQuery
+from tests.marks import each_case
 from tests.stand_ins import SettableClock
 
 pytestmark = pytest.mark.anyio
@@ -81,7 +82,7 @@ async def test_a_page_has_one_to_a_thousand_agents(quiet: Holdfast, limit: int) 
     assert caught.value.code is Code.INVALID_LIMIT
 
 
-@pytest.mark.parametrize("text", ["a\x00b", "\ud800", "x" * 1_001])
+@each_case("text", ["a\x00b", "\ud800", "x" * 1_001])
 async def test_text_that_nothing_could_hold_is_refused(quiet: Holdfast, text: str) -> None:
     with pytest.raises(Invalid) as caught:
         await quiet.agents.list(AgentQuery(owner=quiet.owner, text=text))

@@ -14,7 +14,7 @@ from holdfast.domain.queries import SessionQuery
 from holdfast.domain.sessions import Session, SessionContext
 from holdfast.domain.tools import ACCEPTED_TOOLS, CATALOGUE, FsTier, Grant
 from tests.houses import played
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.tooled import a_config, asks, call, outcomes, says, started
 
 pytestmark = pytest.mark.anyio
@@ -53,7 +53,7 @@ class TestTools:
         assert [tool.name for tool in session.tools] == sorted(CATALOGUE)
         assert await notices(quiet, session) == []
 
-    @pytest.mark.parametrize("name", ["no_such_tool", "READ_FILE", "read_file ", "mcp_x_y"])
+    @each_case("name", ["no_such_tool", "READ_FILE", "read_file ", "mcp_x_y"])
     async def test_an_unknown_tool_opens_no_session(
         self, quiet: Holdfast, tmp_path: Path, name: str
     ) -> None:

@@ -12,7 +12,7 @@ from holdfast.domain.ids import SessionId
 from holdfast.domain.sessions import OnBusy, Status, StopReason
 from tests.builders import an_id
 from tests.houses import current, open_house, played, texts
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.stand_ins import Gate, GatedRuntime, an_answer
 
 pytestmark = pytest.mark.anyio
@@ -119,7 +119,7 @@ async def test_repeating_a_message_that_stopped_a_turn_stops_nothing_again(
         assert (await current(house, session)).status is Status.RUNNING
 
 
-@pytest.mark.parametrize("on_busy", list(OnBusy))
+@each_case("on_busy", list(OnBusy))
 async def test_how_a_busy_session_is_met_is_no_matter_while_it_is_idle(
     quiet: Holdfast, on_busy: OnBusy
 ) -> None:

@@ -413,7 +413,7 @@ def test_an_answer_that_says_nothing_clear_is_refused(fields: dict[str, Any], co
     assert refused.value.code is code
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "code", "fault"),
     [
         ({"parameters": {"type": "array"}}, Code.TOOL_INVALID, "the type object"),

@@ -26,6 +26,7 @@ from holdfast.domain.sessions import (
 from holdfast.services.session_lifecycle import DeletePolicy
 from tests.builders import a_transcript, an_id
 from tests.houses import current, news_until, open_house, payloads, played, raw, texts
+from tests.marks import each_case
 from tests.stand_ins import Gate, GatedRuntime, SettableClock, an_answer, asked, streamed
 
 pytestmark = pytest.mark.anyio
@@ -175,7 +176,7 @@ async def test_parent_and_fork_go_their_own_ways(quiet: Holdfast, parent: Sessio
     assert [row.text for row in await quiet.read(fork.id)] == ["one", "two", "three", "right"]
 
 
-@pytest.mark.parametrize("at", [0, 1, 2, 3])
+@each_case("at", [0, 1, 2, 3])
 async def test_a_fork_of_a_fork_may_leave_anywhere(
     quiet: Holdfast, parent: Session, at: int
 ) -> None:
@@ -205,7 +206,7 @@ async def test_a_fork_may_have_its_own_title(quiet: Holdfast, parent: Session) -
     assert (await current(quiet, fork)).title == "Child"
 
 
-@pytest.mark.parametrize("title", ["", "x" * 256, "a\x00"])
+@each_case("title", ["", "x" * 256, "a\x00"])
 async def test_a_fork_with_a_faulty_title_is_refused(
     quiet: Holdfast, parent: Session, title: str
 ) -> None:
@@ -363,7 +364,7 @@ async def test_a_fork_may_go_on_with_another_agent(quiet: Holdfast, parent: Sess
     assert await current(quiet, fork) == fork
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("wish", "code"),
     [
         (ForkRequest(agent="nobody"), Code.AGENT_NOT_FOUND),

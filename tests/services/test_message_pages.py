@@ -63,7 +63,7 @@ async def test_messages_are_cut_by_number_and_shown_ascending(
     assert (_numbers(page), page.next_cursor) == (numbers, cursor)
 
 
-@pytest.mark.parametrize("cut", [{"after": -1}, {"before": 0}, {"before": -3}])
+@each_case("cut", [{"after": -1}, {"before": 0}, {"before": -3}])
 async def test_a_number_that_no_message_has_is_refused(
     quiet: Holdfast, session: Session, cut: dict[str, int]
 ) -> None:
@@ -73,7 +73,7 @@ async def test_a_number_that_no_message_has_is_refused(
     assert caught.value.code is Code.INVALID_CURSOR
 
 
-@pytest.mark.parametrize("limit", [0, -1, 10_001])
+@each_case("limit", [0, -1, 10_001])
 async def test_a_page_has_one_to_ten_thousand_messages(
     quiet: Holdfast, session: Session, limit: int
 ) -> None:

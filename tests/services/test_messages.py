@@ -228,7 +228,7 @@ async def test_a_closed_session_takes_no_message(quiet: Holdfast, status: Status
     assert caught.value.details == {"status": status, "remedy": "resume"}
 
 
-@pytest.mark.parametrize("session_id", [an_id(81), "nonsense", ""])
+@each_case("session_id", [an_id(81), "nonsense", ""])
 async def test_an_unknown_session_takes_no_message(quiet: Holdfast, session_id: str) -> None:
     with pytest.raises(NotFound) as caught:
         await quiet.send(SessionId(session_id), "hello")

@@ -53,7 +53,7 @@ async def test_an_agent_with_a_program_of_its_own_needs_a_repository(quiet: Hold
     assert caught.value.code is Code.REPO_REQUIRED
 
 
-@pytest.mark.parametrize("model", [an_id(72), "nonsense", "offline:other"])
+@each_case("model", [an_id(72), "nonsense", "offline:other"])
 async def test_a_model_that_cannot_be_asked_is_refused(quiet: Holdfast, model: str) -> None:
     with pytest.raises(Invalid) as caught:
         await quiet.open(request=SessionRequest(model=model))

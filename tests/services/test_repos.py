@@ -204,7 +204,7 @@ async def test_a_repository_in_use_stays_and_a_free_one_goes(rooted: Holdfast, r
     assert (root / "project" / ".git").is_dir()
 
 
-@pytest.mark.parametrize("repo_id", [an_id(41), "nonsense", ""])
+@each_case("repo_id", [an_id(41), "nonsense", ""])
 async def test_an_unknown_repository_is_not_found(rooted: Holdfast, repo_id: str) -> None:
     for verb in (rooted.repos.get, rooted.repos.remove):
         with pytest.raises(NotFound) as caught:

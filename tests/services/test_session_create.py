@@ -126,7 +126,7 @@ def _mode_and_content(folder: Path) -> tuple[int, list[Path]]:
 
 
 @demands("S0-115b")
-@pytest.mark.parametrize("cap", [None, 0, -1])
+@each_case("cap", [None, 0, -1])
 async def test_no_cap_and_zero_mean_fifty_turns(quiet: Holdfast, cap: int | None) -> None:
     session = await quiet.open(request=SessionRequest(turn_cap=cap))
 
@@ -182,7 +182,7 @@ async def test_the_agent_is_frozen_when_the_session_opens(quiet: Holdfast) -> No
 
 
 @demands("S0-009", "S0-174")
-@pytest.mark.parametrize(
+@each_case(
     ("request_", "details"),
     [
         (SessionRequest(tools=("read_file", "git_commit")), {"tools": ["git_commit"]}),

@@ -160,7 +160,7 @@ async def test_the_count_is_that_of_all_pages(quiet: Holdfast, clock: SettableCl
     assert await quiet.sessions.count(query) == 3
 
 
-@pytest.mark.parametrize("limit", [0, -5, 1_001])
+@each_case("limit", [0, -5, 1_001])
 async def test_a_page_has_one_to_a_thousand_sessions(quiet: Holdfast, limit: int) -> None:
     with pytest.raises(Invalid) as caught:
         await quiet.sessions.list(SessionQuery(owner=quiet.owner, limit=limit))

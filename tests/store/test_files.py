@@ -149,7 +149,7 @@ def mounts(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "kind"),
     [
         ("/", "ext4"),

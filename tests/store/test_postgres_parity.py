@@ -10,7 +10,7 @@ import pytest
 from holdfast.store.postgres.migrate import DatabaseSchema, postgres_migrations
 from holdfast.store.sqlite.connection import Connection, connect
 from holdfast.store.sqlite.migrate import migrations, newest, up
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.postgres import Databases
 from tests.store.conftest import KEY
 
@@ -148,7 +148,7 @@ def test_both_have_the_same_columns(both: tuple[Told, Told]) -> None:
 
 
 @demands("S2-121b")
-@pytest.mark.parametrize("kind", ["keys", "unique", "indexes", "references", "views"])
+@each_case("kind", ["keys", "unique", "indexes", "references", "views"])
 def test_both_have_the_same_rules(both: tuple[Told, Told], kind: str) -> None:
     ours, theirs = both
 

@@ -101,7 +101,7 @@ async def test_no_secret_leaves_the_toolbox_in_a_question_or_in_an_error() -> No
     assert planned.preview == {"host": "[secret:key]"}
 
 
-@pytest.mark.parametrize("effect", Effect)
+@each_case("effect", Effect)
 async def test_of_what_went_out_unanswered_nobody_says_that_it_failed(effect: Effect) -> None:
     place = a_place(tools=frozenset({"tell"}))
     toolbox = failing(None, UnansweredRequest(ResultCode.TIMEOUT, "It took too long."), effect)

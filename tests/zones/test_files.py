@@ -9,7 +9,7 @@ from holdfast.domain.errors import Code, Conflict, Invalid
 from holdfast.zones.model import PART_SIZE, ZoneFile
 from holdfast.zones.tables import REST_MOST
 from tests.houses import raw
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.zones.files import Files
 
 pytestmark = pytest.mark.anyio
@@ -112,7 +112,7 @@ async def test_a_zone_is_there_as_long_as_it_has_a_file(quiet: Holdfast) -> None
         assert list(file.execute("SELECT count(*) FROM zone_parts")) == [(2,)]
 
 
-@pytest.mark.parametrize("name", ["", "..", "a/b"])
+@each_case("name", ["", "..", "a/b"])
 async def test_a_name_that_cannot_be_is_refused(quiet: Holdfast, name: str) -> None:
     with pytest.raises(Invalid):
         await Files(quiet).ensure("z", name)

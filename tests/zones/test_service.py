@@ -22,7 +22,7 @@ from holdfast.zones.model import (
     ZoneState,
 )
 from tests.houses import raw
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.stand_ins import SettableClock
 from tests.zones.files import Files
 from tests.zones.test_model import REFUSED, VALID
@@ -54,7 +54,7 @@ VERBS: Mapping[str, Verb] = {
 
 
 @demands("S4-003")
-@pytest.mark.parametrize("verb", VERBS.values(), ids=list(VERBS))
+@each_case("verb", VERBS.values(), ids=list(VERBS))
 async def test_an_id_that_cannot_be_is_refused_and_nothing_is_written(
     quiet: Holdfast, verb: Verb
 ) -> None:
@@ -84,7 +84,7 @@ async def test_the_id_is_judged_before_anything_else(quiet: Holdfast) -> None:
         assert caught.value.code is Code.INVALID_DEFINITION_ID
 
 
-@pytest.mark.parametrize("id", VALID)
+@each_case("id", VALID)
 async def test_an_id_needs_no_agent(quiet: Holdfast, id: str) -> None:
     await quiet.zones.write_state(quiet.owner, id, "{}")
 
@@ -269,7 +269,7 @@ async def test_two_agents_and_two_owners_see_nothing_of_each_other(quiet: Holdfa
     assert len(await quiet.zones.list_archives(quiet.owner, "a-b")) == 1
 
 
-@pytest.mark.parametrize("name", [name for name in VERBS if name != "follow"])
+@each_case("name", [name for name in VERBS if name != "follow"])
 async def test_nothing_that_a_stranger_does_is_felt(quiet: Holdfast, name: str) -> None:
     for text in ("archived", "on the desk"):
         await quiet.zones.archive(quiet.owner, "a")
@@ -310,7 +310,7 @@ async def test_lines_are_read_by_their_numbers(quiet: Holdfast) -> None:
         assert page.generation == whole.generation
 
 
-@pytest.mark.parametrize("limit", [0, -1, 10_001])
+@each_case("limit", [0, -1, 10_001])
 async def test_a_page_of_lines_has_a_limit(quiet: Holdfast, limit: int) -> None:
     with pytest.raises(Invalid):
         await quiet.zones.read_lines(quiet.owner, "a", LineQuery(limit=limit))

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from holdfast.acp.client.agent_state import (
     state_after_update,
 )
 from tests.acp.session_updates import update
+from tests.marks import each_case
 
 COMMANDS = [{"name": "create plan", "description": "d"}, "odd", {"name": "web"}]
 OPTIONS = [{"id": "model", "type": "select", "currentValue": "x"}]
@@ -34,7 +34,7 @@ def hear(told: AgentState, kind: str, **fields: Any) -> AgentState:
     return state_after_update(told, update(kind, **fields)["update"])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "fields", "changed"),
     [
         ("available_commands_update", {"availableCommands": COMMANDS}, {"commands": KEPT.commands}),
@@ -61,7 +61,7 @@ def test_each_update_of_the_state_replaces_what_it_tells(
     assert hear(AgentState(), kind, **fields) == AgentState(**changed)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "fields"),
     [
         ("agent_message_chunk", {"content": {"type": "text", "text": "x"}}),

@@ -3,7 +3,6 @@
 import base64
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from holdfast.acp.client.content import (
     truncate,
 )
 from holdfast.domain.messages import Media, ToolResult, encode_parts, media_handle
+from tests.marks import each_case
 
 DATA = base64.b64encode(b"bytes").decode()
 
@@ -26,7 +26,7 @@ def picture(content: bytes, mime_type: str, name: str | None = None) -> MediaBlo
     return MediaBlock(media=media, content=content)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("block", "seen"),
     [
         ({"type": "text", "text": "a"}, "a"),
@@ -69,7 +69,7 @@ def deep(levels: int) -> Any:
     return value
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "kept"),
     [
         (None, None),
@@ -85,7 +85,7 @@ def test_a_value_becomes_one_that_a_row_can_hold(value: Any, kept: Any) -> None:
     assert limit_value(value) == kept
 
 
-@pytest.mark.parametrize("levels", [DEEPEST + 1, 900, 5_000])
+@each_case("levels", [DEEPEST + 1, 900, 5_000])
 def test_what_is_nested_too_deeply_is_cut_off(levels: int) -> None:
     kept = limit_value(deep(levels))
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 import msgspec
-import pytest
 
 from holdfast.acp.client.agent_state import parse_initialize
+from tests.marks import each_case
 
 NOTHING: dict[str, Any] = {
     "protocolVersion": None,
@@ -28,7 +28,7 @@ def test_what_is_said_of_itself_is_kept() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     "said",
     [None, [], {}, {"agentInfo": "a", "agentCapabilities": [], "authMethods": {"id": "x"}}],
 )

@@ -11,6 +11,7 @@ from holdfast.acp.client.presets import DEFAULT_PRESET, PRESETS, preset_fields
 from holdfast.api import Holdfast
 from holdfast.domain.agent_processes import parse_program_options
 from holdfast.domain.ids import Owner
+from tests.marks import each_case
 
 STRANGER = Owner("stranger")
 SOURCES = sorted(Path(holdfast.acp.__file__).parent.rglob("*.py"))
@@ -19,7 +20,7 @@ _ROW = re.compile(r"^\| `(\w+)` \| (.+?) \| `(.+?)` \|", re.MULTILINE)
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("name", sorted(PRESETS))
+@each_case("name", sorted(PRESETS))
 async def test_a_preset_makes_an_agent_whose_options_are_all_known(
     quiet: Holdfast, name: str
 ) -> None:

@@ -25,6 +25,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.ports.tools import Slice
 from tests.builders import a_message
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -138,7 +139,7 @@ async def test_what_is_not_taken_becomes_a_link_to_a_file_and_one_notice() -> No
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("offered", "taken"),
     [
         (None, PromptCapabilities()),

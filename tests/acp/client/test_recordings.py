@@ -3,12 +3,11 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.acp.recordings import WIRES, golden, replayed, wires
+from tests.marks import each_case
 
 
-@pytest.mark.parametrize("wire", wires(), ids=lambda wire: str(wire.relative_to(WIRES)))
+@each_case("wire", wires(), ids=lambda wire: str(wire.relative_to(WIRES)))
 def test_a_recorded_wire_becomes_its_golden_drafts(wire: Path) -> None:
     expected = [json.loads(line) for line in golden(wire).read_text().splitlines()]
 

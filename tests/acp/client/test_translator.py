@@ -58,7 +58,7 @@ from tests.acp.session_updates import (
 )
 from tests.builders import a_message, a_model, a_tool_call
 from tests.engine.builders import a_turn
-from tests.marks import demands
+from tests.marks import demands, each_case
 
 PIXEL = b"\x89PNG\r\n\x1a\n"
 IMAGE = {"type": "image", "mimeType": "image/PNG", "data": base64.b64encode(PIXEL).decode()}
@@ -76,7 +76,7 @@ def planned(*texts: str) -> tuple[Draft, ...]:
     return PlanChanged(steps=steps), MessageDraft(role=Role.SYSTEM, parts=(Plan(steps=steps),))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("updates", "drafts"),
     [
         pytest.param([], [], id="nothing at all"),
@@ -214,7 +214,7 @@ def test_what_is_said_becomes_steps_and_rows(updates: list[Params], drafts: list
     assert heard(*updates) == [*drafts, cost(), STOP]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("updates", "drafts"),
     [
         pytest.param(
@@ -527,7 +527,7 @@ def test_a_result_of_more_than_four_mebibytes_is_cut_and_marked() -> None:
     assert result == f'{{"out":"{"x" * (head - 8)}\n[… 74 bytes cut]'
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("reply", "is_cancelled", "outcome"),
     [
         ({"stopReason": "end_turn"}, False, STOP),
@@ -566,7 +566,7 @@ def test_each_stop_reason_ends_the_turn(
     assert a_translator().end(reply, is_cancelled=is_cancelled) == turn_end(cost(), outcome)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("reply", "agent_state"),
     [
         ({"stopReason": "tired"}, "the unknown reason 'tired'"),
@@ -584,7 +584,7 @@ def test_an_unknown_stop_reason_is_an_end_and_a_notice(reply: Any, agent_state: 
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("error", "is_cancelled", "failure"),
     [
         (
@@ -705,7 +705,7 @@ def test_what_became_nothing_is_counted_by_why() -> None:
     assert translator.counts == {"unreadable": 5, "unknown": 1, "echo": 1, "ended": 1, "late": 1}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "params",
     [
         say("x"),
@@ -916,7 +916,7 @@ def test_money_is_the_difference_between_two_sums() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "money",
     [
         {"amount": 1.0, "currency": "EUR"},
@@ -962,7 +962,7 @@ def test_what_has_to_be_known_of_a_turn_is_in_its_history() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("code", "is_first_prompt", "is_unknown"),
     [
         (-32002, False, True),
@@ -990,7 +990,7 @@ def test_arguments_that_are_too_large_are_kept_as_a_text() -> None:
 
 
 @demands("S1-054")
-@pytest.mark.parametrize(
+@each_case(
     ("said", "name"),
     [
         ({"name": "ls", "kind": "search"}, "ls"),
@@ -1020,7 +1020,7 @@ def test_a_call_has_the_name_of_its_tool_as_far_as_an_agent_reports_it(
 
 
 @demands("S1-054")
-@pytest.mark.parametrize(
+@each_case(
     ("raw", "text", "result"),
     [
         ({"code": 0}, "Created a.txt", {"output": {"code": 0}, "text": "Created a.txt"}),

@@ -17,6 +17,7 @@ from holdfast.domain.messages import (
     ToolCall,
     ToolResult,
 )
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -52,7 +53,7 @@ async def silent(changed: list[str], *drafts: Draft) -> list[str]:
     return [path for text in texts for path in text[len(head) : -1].split(", ")]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("drafts", "told"),
     [
         pytest.param([], ["a.py"], id="nobody"),

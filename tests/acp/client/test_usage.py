@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from holdfast.acp.client.usage import (
     is_odd_cost,
     microcents_between,
@@ -12,9 +10,10 @@ from holdfast.acp.client.usage import (
     read_usage,
 )
 from holdfast.domain.costs import Usage
+from tests.marks import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("agent_state", "usage"),
     [
         (None, None),
@@ -58,7 +57,7 @@ def test_a_quota_may_tell_them_at_either_level() -> None:
     assert read_quota({"_meta": ["quota"]}) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("before", "after", "currency", "microcents"),
     [
         (None, 0.5, "USD", 50_000_000),
@@ -78,7 +77,7 @@ def test_what_was_spent_is_the_difference_of_two_sums(
     assert microcents_between(before, after, currency) == microcents
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("amount", "cost", "is_odd"),
     [
         (0, (0, "USD"), False),

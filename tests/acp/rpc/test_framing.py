@@ -25,6 +25,7 @@ from holdfast.acp.rpc.framing import (
     parse_line,
     render_message,
 )
+from tests.marks import each_case
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
@@ -33,7 +34,7 @@ values = st.recursive(
 )
 
 
-@pytest.mark.parametrize("id", [0, 1, -1, "", "0", "text", None, 2**60, 1.5, True, [], {}])
+@each_case("id", [0, 1, -1, "", "0", "text", None, 2**60, 1.5, True, [], {}])
 def test_a_method_with_an_id_of_any_value_is_a_request(id: Any) -> None:
     line = json.dumps({"jsonrpc": "2.0", "id": id, "method": "m", "params": {"a": 1}})
 
@@ -44,7 +45,7 @@ def test_a_method_with_an_id_of_any_value_is_a_request(id: Any) -> None:
     assert (found.method, found.params) == ("m", {"a": 1})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("line", "expected"),
     [
         (b'{"method":"m","params":[1]}', JsonRpcNotification(method="m", params=[1])),
@@ -82,7 +83,7 @@ def test_a_message_without_both_is_known_by_what_it_has(line: bytes, expected: I
     assert parse_line(line) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("line", "kind"),
     [
         (b"Welcome to the agent!", "not_json"),
@@ -137,7 +138,7 @@ def test_a_long_line_with_more_values_than_can_be_read_in_a_moment_is_not_read()
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("message", "line"),
     [
         (

@@ -14,6 +14,7 @@ from holdfast.domain.models import ModelRequest
 from holdfast.domain.sessions import SessionRequest
 from tests.acp.editor import Frame, editor_of, here, house_for, is_question
 from tests.houses import raw, script
+from tests.marks import each_case
 from tests.tools.mcp_servers import PLAIN, Book
 
 pytestmark = pytest.mark.anyio
@@ -68,7 +69,7 @@ def model_wish(ref: str) -> ModelRequest:
     return ModelRequest(provider=provider, name=name, display_name="Other")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("method", "params"),
     [
         ("set_mode", {"modeId": "yolo"}),
@@ -199,7 +200,7 @@ async def test_servers_that_are_named_again_take_the_place_of_the_former(
         assert second.readers == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "servers",
     [
         ["books"],

@@ -19,6 +19,7 @@ from holdfast.domain.events import ApprovalAnswered
 from holdfast.domain.ids import ApprovalId, SessionId
 from holdfast.domain.tools import ToolClass
 from tests.acp.editor import Editor, Frame, here, is_question, selected, words
+from tests.marks import each_case
 from tests.stand_ins import SettableClock
 
 pytestmark = pytest.mark.anyio
@@ -63,7 +64,7 @@ async def test_a_question_shows_the_whole_call(home: Path, desk: Path) -> None:
         assert (desk / "a.txt").read_text() == "hi\n"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "answer",
     [
         selected("reject_once"),
@@ -185,7 +186,7 @@ def test_what_cannot_be_allowed_for_the_session_is_not_offered_so() -> None:
     assert read_answer(a_question(), selected("allow_always")["result"]).state == "denied"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("option", "answer"),
     [
         ("once", ApprovalAnswer(state=ApprovalState.ALLOWED, by="acp", choice="once")),

@@ -23,6 +23,7 @@ from tests.acp.editor import (
     words,
 )
 from tests.houses import news_until, played, script, texts
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -166,7 +167,7 @@ async def test_a_picture_inside_a_resource_is_a_picture(home: Path, desk: Path) 
         assert await house.media.read(house.owner, said.session_id, said.parts[0].ref) == PICTURE
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("prompt", "code"),
     [
         ([], "message_empty"),
@@ -193,7 +194,7 @@ async def test_what_cannot_be_said_is_refused_and_nothing_is_written(
         assert await house.read(SessionId(session)) == ()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("word", "stop"),
     [
         ("stop", "end_turn"),

@@ -38,6 +38,7 @@ from holdfast.domain.models import ModelRequest, Prices
 from holdfast.domain.sessions import SessionContext, SessionRequest
 from tests.acp.editor import Editor, chunk, editor_of, here, masked
 from tests.houses import open_house, played, script
+from tests.marks import each_case
 from tests.stand_ins import Gate, GatedRuntime, an_answer, asked, streamed
 
 pytestmark = pytest.mark.anyio
@@ -277,7 +278,7 @@ def test_a_call_that_no_row_told_of_is_shown_by_its_news() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("status", "result", "error", "form"),
     [
         (ResultStatus.OK, None, None, {"status": "completed"}),
@@ -315,7 +316,7 @@ def test_a_result_is_shown_with_its_words(
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "arguments", "kind", "title"),
     [
         ("list_directory", {}, "read", "List ."),

@@ -38,7 +38,7 @@ def config(tmp_path: Path) -> Config:
     return Config(home=tmp_path / "home")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "files"),
     [
         ("mail a@b.example, @nobody", []),

@@ -276,9 +276,7 @@ def test_a_requested_call_is_listed_and_answered(cli: Cli, requested: str) -> No
     assert cli("chat", "--resume", requested).out == '{"refunded":true}\n'
 
 
-@pytest.mark.parametrize(
-    "given", [(), ("--result", "1", "--error", "no"), ("--unknown", "--error", "no")]
-)
+@each_case("given", [(), ("--result", "1", "--error", "no"), ("--unknown", "--error", "no")])
 def test_an_answer_says_one_thing(cli: Cli, requested: str, given: tuple[str, ...]) -> None:
     refused = cli("calls", "answer", "c1", *given)
     assert refused.code == 2

@@ -13,6 +13,7 @@ from holdfast.store.transfer.run import TABLES
 from tests.cli.conftest import Cli
 from tests.cli.processes import COMMAND, environment
 from tests.houses import raw
+from tests.marks import each_case
 from tests.observations.claims import a_payload
 from tests.postgres import Databases
 from tests.raw_rows import RawRows, raw_rows
@@ -155,7 +156,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("url", "code"), WRONG.values(), ids=list(WRONG))
+@each_case(("url", "code"), WRONG.values(), ids=list(WRONG))
 def test_a_wrong_address_is_refused_without_its_password(
     cli: Cli, lived: str, url: str, code: str
 ) -> None:

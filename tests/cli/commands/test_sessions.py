@@ -57,7 +57,7 @@ def test_the_list_goes_page_by_page(cli: Cli) -> None:
     assert plain.err == ""
 
 
-@pytest.mark.parametrize("limit", ["0", "201", "-1"])
+@each_case("limit", ["0", "201", "-1"])
 def test_a_limit_out_of_range_is_invalid(cli: Cli, limit: str) -> None:
     ran = cli("sessions", "list", "--limit", limit, "--json")
 
@@ -404,7 +404,7 @@ def test_a_beginning_is_looked_for_on_every_page(
     assert found == ids
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("line", "told"),
     [
         (["sessions", "list"], "No sessions; start one with `holdfast chat`."),

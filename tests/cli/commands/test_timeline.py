@@ -120,7 +120,7 @@ def test_what_cannot_be_is_refused(cli: Cli, words: tuple[str, ...]) -> None:
     assert cli("timeline", *words).code == 2
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "told"),
     [
         (("--from", "notadate"), "--from must be an ISO 8601 date or time, such as"),

@@ -77,7 +77,7 @@ async def spoken(client: Client, count: int) -> tuple[dict[str, Any], list[dict[
     return session, await client.rows(session)
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 6, 7, 1000])
+@each_case("limit", [1, 2, 3, 6, 7, 1000])
 async def test_any_split_into_pages_is_the_whole(quiet_client: Client, limit: int) -> None:
     session, rows = await spoken(quiet_client, 7)
 

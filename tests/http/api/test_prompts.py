@@ -53,9 +53,7 @@ async def test_what_is_no_prompt_is_refused_and_not_stored(
     assert await quiet_client.rows(session) == []
 
 
-@pytest.mark.parametrize(
-    "text", ["\\u0000", "\\\\u0000 \\", "\u2400", "\x01\x7f\u0085\ufeff\U0010ffff"]
-)
+@each_case("text", ["\\u0000", "\\\\u0000 \\", "\u2400", "\x01\x7f\u0085\ufeff\U0010ffff"])
 async def test_what_only_looks_like_nul_comes_back_as_it_was(
     quiet_client: Client, text: str
 ) -> None:

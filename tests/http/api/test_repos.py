@@ -8,6 +8,7 @@ import pytest
 from holdfast.domain.tokens import Scope
 from tests.http.api.client import Client
 from tests.http.v1.client import A_STRANGER, Visitor, a_repository, refusal
+from tests.marks import each_case
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +50,7 @@ async def test_only_an_unused_repository_is_forgotten_and_its_files_stay(
     assert (root / "tree" / ".git").is_dir()
 
 
-@pytest.mark.parametrize("id_", [A_STRANGER, "nobody", "0192F0C1-0000-7000-8000-00000000DEAD"])
+@each_case("id_", [A_STRANGER, "nobody", "0192F0C1-0000-7000-8000-00000000DEAD"])
 async def test_what_is_not_there_is_not_forgotten(quiet_client: Client, id_: str) -> None:
     answer = await quiet_client.delete(f"/api/repos/{id_}")
 

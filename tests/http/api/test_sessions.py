@@ -147,7 +147,7 @@ async def test_only_sessions_with_a_repository_exist_here(quiet_client: Client) 
 
 
 @demands("S1-064c")
-@pytest.mark.parametrize(
+@each_case(
     ("method", "path"),
     [
         ("GET", ""),

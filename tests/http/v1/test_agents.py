@@ -411,7 +411,7 @@ async def test_a_repeated_request_gets_the_first_answer(visitor: Visitor) -> Non
     assert refusal(other) == (409, "id_reused")
 
 
-@pytest.mark.parametrize("key", ["x", "", "0192f0c1-0000-7000-8000-00000000beef"])
+@each_case("key", ["x", "", "0192f0c1-0000-7000-8000-00000000beef"])
 async def test_a_key_that_is_no_id_or_another_one_is_refused(visitor: Visitor, key: str) -> None:
     body = {"id": A_STRANGER, "name": "Helper", "system_prompt": ""}
 

@@ -362,7 +362,7 @@ async def test_what_only_a_stream_knows_is_refused_on_a_page(visitor: Visitor, q
     assert refusal(answer) == (400, "invalid_query")
 
 
-@pytest.mark.parametrize("query", ["after=0", "limit=5", "cursor=x"])
+@each_case("query", ["after=0", "limit=5", "cursor=x"])
 async def test_what_only_a_page_knows_is_refused_on_a_stream(visitor: Visitor, query: str) -> None:
     session = await visitor.session()
 

@@ -28,7 +28,7 @@ async def _kept(visitor: Visitor, content: bytes, mime_type: str) -> tuple[str, 
     return f"/v1/sessions/{session['id']}/media/{hash_}", hash_
 
 
-@pytest.mark.parametrize("mime_type", list(PICTURES))
+@each_case("mime_type", list(PICTURES))
 async def test_a_picture_is_shown(visitor: Visitor, mime_type: str) -> None:
     path, _ = await _kept(visitor, PICTURES[mime_type], mime_type)
 
@@ -42,7 +42,7 @@ async def test_a_picture_is_shown(visitor: Visitor, mime_type: str) -> None:
     assert (same.status, same.body) == (304, b"")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "mime_type"),
     [
         (b"<svg onload=alert(1)>", "image/svg+xml"),

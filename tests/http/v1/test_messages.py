@@ -387,7 +387,7 @@ async def test_whole_turns_are_recorded_and_repeated(home: Path, outside: Enviro
     assert refusal(taken) == (409, "message_id_reused")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("change", "status"),
     [
         ({"messages": []}, 400),

@@ -133,7 +133,7 @@ async def test_a_reader_changes_nothing_and_a_stranger_learns_nothing(
         assert refusal(await reader.ask(route.method, path, {})) == (403, "forbidden")
 
 
-@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
+@each_case("method", ["PUT", "PATCH", "DELETE"])
 async def test_a_wrong_method_is_told_the_right_ones(visitor: Visitor, method: str) -> None:
     answer = await visitor.ask(method, "/v1/agents")
 

@@ -271,7 +271,7 @@ async def test_the_turn_cap_can_be_changed(visitor: Visitor) -> None:
         assert refusal(refused) == (400, "invalid_body")
 
 
-@pytest.mark.parametrize("query", ["status=idle", "status=", "limit=0", "forked_from=x", "x=y"])
+@each_case("query", ["status=idle", "status=", "limit=0", "forked_from=x", "x=y"])
 async def test_a_query_that_is_not_right_is_refused(visitor: Visitor, query: str) -> None:
     assert refusal(await visitor.get(f"/v1/sessions?{query}")) == (400, "invalid_query")
 
@@ -301,7 +301,7 @@ async def test_a_session_is_not_there_under_another_agent(visitor: Visitor) -> N
         assert refusal(answer) == (404, "session_not_found")
 
 
-@pytest.mark.parametrize("id_", [A_STRANGER, "slug", "x y", "%F0%9F%92%A9"])
+@each_case("id_", [A_STRANGER, "slug", "x y", "%F0%9F%92%A9"])
 async def test_a_session_that_there_is_not_is_not_found(visitor: Visitor, id_: str) -> None:
     assert refusal(await visitor.get(f"/v1/sessions/{id_}")) == (404, "session_not_found")
     assert refusal(await visitor.delete(f"/v1/sessions/{id_}")) == (404, "session_not_found")
@@ -330,7 +330,7 @@ async def test_a_change_keeps_what_it_does_not_name(visitor: Visitor, clock: Set
     assert shown == {"model_id": None, "tags": [], "metadata": {}}
 
 
-@pytest.mark.parametrize("changes", [{"tags": None}, {"status": "completed"}, {"metadata": 1}])
+@each_case("changes", [{"tags": None}, {"status": "completed"}, {"metadata": 1}])
 async def test_what_cannot_be_changed_is_refused(visitor: Visitor, changes: dict[str, Any]) -> None:
     session = await visitor.session()
 
