@@ -35,7 +35,7 @@ REFUND: dict[str, Any] = {
 def test_a_call_has_one_answer_however_often_the_server_dies(
     tmp_path: Path, crew: Crew, luck: random.Random, sized: Sized, tell: Tell
 ) -> None:
-    rounds = sized(quick=3, test=6, torture=60, release=600)
+    rounds = sized(quick=1, test=6, torture=60, release=600)
     model = script(tmp_path, asks(call("refund", "c1", order="17")), says("done"))
     server = Server(crew, tmp_path / "home", model=model)
     server.start()

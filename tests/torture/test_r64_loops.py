@@ -73,7 +73,7 @@ def test_a_loop_that_is_killed_and_run_again_is_as_if_it_had_not_been(
     whole = a_life(tmp_path / "whole")
     assert asyncio.run(lived(whole)) == ""
     expected = asyncio.run(record(whole))
-    points = list(points_of(whole.marks))[:: sized(test=3, torture=1)]
+    points = list(points_of(whole.marks))[:: sized(quick=6, test=3, torture=1)]
     lives = [a_life(tmp_path / str(at), point=point) for at, point in enumerate(points)]
     killed(lives)
 
