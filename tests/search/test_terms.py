@@ -63,11 +63,6 @@ def test_a_text_holds_what_is_asked_for(query: str, text: str, is_found: bool) -
     assert holds(parse_terms(query), words_of(text)) is is_found
 
 
-@each_case(("query", "needs"), [("a b", False), ('a "b c"', True), ('a -"b c"', True)])
-def test_what_is_more_than_words_needs_the_text(query: str, needs: bool) -> None:
-    assert parse_terms(query).needs_text is needs
-
-
 @given(st.text(max_size=60))
 def test_every_text_that_has_a_word_is_found_by_itself(text: str) -> None:
     words = words_of(text)

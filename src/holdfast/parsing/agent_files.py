@@ -30,7 +30,14 @@ from holdfast.domain.models import model_of
 from holdfast.domain.secrets import Scrubber, is_credential
 from holdfast.domain.text import is_encodable
 from holdfast.parsing.file_schemas import AgentFileForm, validate_agent
-from holdfast.parsing.files import Fault, FileError, FormError, read_text
+from holdfast.parsing.files import (
+    Fault,
+    FileError,
+    FormError,
+    invalid_file,
+    read_text,
+    syntax_error,
+)
 from holdfast.parsing.yaml import LARGEST, YamlError, read_yaml, write_yaml
 
 ENDING: Final = ".agent.yaml"
@@ -101,7 +108,7 @@ def read_agent_file(path: Path, scrubber: Scrubber | None = None) -> AgentFile:
     except FileError as error:
         if error.is_missing:
             raise NotFound(Code.AGENT_NOT_FOUND, f"There is no file {path}.") from None
-        raise _syntax(str(path), YamlError(error.problem)) from None
+        raise syntax_error(str(path), error, Code.AGENT_SYNTAX) from None
     return parse_agent(text, where=str(path), scrubber=scrubber)
 
 
@@ -110,7 +117,7 @@ def parse_agent(text: str, *, where: str, scrubber: Scrubber | None = None) -> A
     try:
         raw = read_yaml(text)
     except YamlError as error:
-        raise _syntax(where, error) from None
+        raise syntax_error(where, error, Code.AGENT_SYNTAX) from None
     return build_agent(raw, where=where, scrubber=scrubber)
 
 
@@ -136,7 +143,9 @@ def build_agent(raw: Any, *, where: str, scrubber: Scrubber | None = None) -> Ag
             )
         form = validate_agent(raw)
     except FormError as error:
-        raise _invalid(where, error.faults[:_FAULTS_SHOWN]) from error
+        raise invalid_file(
+            where, "agent", error.faults[:_FAULTS_SHOWN], Code.AGENT_INVALID
+        ) from error
     if has_secret_reference(form.system_prompt):
         raise Invalid(
             Code.SECRET_INTERPOLATION,
@@ -202,21 +211,3 @@ def _texts(value: Any, path: str, name: str) -> Iterator[tuple[str, str, str]]:
     elif isinstance(value, list):
         for number, inner in enumerate(value):
             yield from _texts(inner, f"{path}[{number}]", name)
-
-
-def _syntax(where: str, error: YamlError) -> Invalid:
-    place = f", line {error.line}, column {error.column}" if error.line else ""
-    return Invalid(
-        Code.AGENT_SYNTAX,
-        f"{where}{place}: {error.problem}.",
-        {"file": where, "line": error.line, "column": error.column},
-    )
-
-
-def _invalid(where: str, faults: list[Fault]) -> Invalid:
-    problems = "; ".join(f"{fault.path or 'the file'}: {fault.problem}" for fault in faults)
-    return Invalid(
-        Code.AGENT_INVALID,
-        f"{where} is not a valid agent: {problems}.",
-        {"file": where, "fields": [fault.path for fault in faults]},
-    )

@@ -13,6 +13,9 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from holdfast.domain.errors import Code, Invalid
+from holdfast.parsing.yaml import YamlError
+
 
 class FileError(ValueError):
     """The file cannot be read as text; `is_missing` means that it does not exist."""
@@ -68,6 +71,21 @@ class FormError(ValueError):
     def __init__(self, faults: list[Fault]) -> None:
         super().__init__(", ".join(fault.path for fault in faults))
         self.faults = faults
+
+
+def syntax_error(where: str, error: FileError | YamlError, code: Code) -> Invalid:
+    """Return the error of a file that is not YAML, or cannot be read."""
+    line, column = getattr(error, "line", 0), getattr(error, "column", 0)
+    place = f", line {line}, column {column}" if line else ""
+    details = {"file": where, "line": line, "column": column}
+    return Invalid(code, f"{where}{place}: {error.problem}.", details)
+
+
+def invalid_file(where: str, what: str, faults: list[Fault], code: Code) -> Invalid:
+    """Return the error of a file with faults; it lists all of them."""
+    problems = "; ".join(f"{fault.path or 'the file'}: {fault.problem}" for fault in faults)
+    details = {"file": where, "fields": [fault.path for fault in faults]}
+    return Invalid(code, f"{where} is not a valid {what}: {problems}.", details)
 
 
 def duplicate_faults(path: str, names: Iterable[str]) -> Iterator[Fault]:

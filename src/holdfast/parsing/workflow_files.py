@@ -36,7 +36,9 @@ from holdfast.parsing.files import (
     FileError,
     FormError,
     duplicate_faults,
+    invalid_file,
     read_text,
+    syntax_error,
     translate_fault,
 )
 from holdfast.parsing.regex import PatternError, compile_pattern
@@ -340,7 +342,7 @@ def read_workflow_text(path: Path) -> str:
     except FileError as error:
         if error.is_missing:
             raise NotFound(Code.PATH_NOT_FOUND, f"There is no file {path}.") from None
-        raise _not_yaml(str(path), YamlError(error.problem)) from None
+        raise syntax_error(str(path), error, Code.YAML_INVALID) from None
 
 
 def parse_workflow(text: str, *, where: str, scrubber: Scrubber | None = None) -> Workflow:
@@ -351,7 +353,7 @@ def parse_workflow(text: str, *, where: str, scrubber: Scrubber | None = None) -
     try:
         raw = _read(text)
     except YamlError as error:
-        raise _not_yaml(where, error) from None
+        raise syntax_error(where, error, Code.YAML_INVALID) from None
     return build_workflow(raw, where=where, scrubber=scrubber)
 
 
@@ -372,7 +374,7 @@ def build_workflow(raw: Any, *, where: str, scrubber: Scrubber | None = None) ->
     if faults:
         # Truncated, because a key may be as long as the file.
         shown = [Fault(each.path[:_PATH_LONGEST], each.problem) for each in faults[:_FAULTS_SHOWN]]
-        raise _invalid(where, shown)
+        raise invalid_file(where, "workflow", shown, Code.WORKFLOW_INVALID)
     if leak is not None:
         raise leak
     if places := find_secret_leaks(raw["workflow"]):
@@ -419,21 +421,3 @@ def _broken_reference(path: str, agent: dict[str, Any]) -> list[Fault]:
     if set(agent) != {"$ref"} or not isinstance(agent["$ref"], str) or not agent["$ref"]:
         return [Fault(path, "a reference must consist of one $ref only")]
     return []
-
-
-def _not_yaml(where: str, error: YamlError) -> Invalid:
-    place = f", line {error.line}, column {error.column}" if error.line else ""
-    return Invalid(
-        Code.YAML_INVALID,
-        f"{where}{place}: {error.problem}.",
-        {"file": where, "line": error.line, "column": error.column},
-    )
-
-
-def _invalid(where: str, faults: list[Fault]) -> Invalid:
-    problems = "; ".join(f"{fault.path or 'the file'}: {fault.problem}" for fault in faults)
-    return Invalid(
-        Code.WORKFLOW_INVALID,
-        f"{where} is not a valid workflow: {problems}.",
-        {"file": where, "fields": [fault.path for fault in faults]},
-    )

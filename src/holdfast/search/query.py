@@ -39,11 +39,6 @@ class Terms(Struct, frozen=True):
     wanted: tuple[Term, ...]
     unwanted: tuple[Term, ...] = ()
 
-    @property
-    def needs_text(self) -> bool:
-        """Return whether matching needs word order, which the index does not store."""
-        return any(len(term.words) > 1 for term in (*self.wanted, *self.unwanted))
-
 
 def parse_terms(query: str) -> Terms:
     """Return the terms of a query; a query without words matches no document."""

@@ -13,7 +13,7 @@ from holdfast.domain.calls import Call, CallState, Settlement
 from holdfast.domain.ids import CallId, SessionId
 from holdfast.domain.queries import WorkQuery
 from holdfast.domain.sessions import SessionState
-from holdfast.domain.time import instant, microseconds
+from holdfast.domain.time import instant
 from holdfast.domain.tools import Effect
 from holdfast.store.database import Database, Row, encode, reading_of, require_sound
 
@@ -124,10 +124,6 @@ class CallRows:
         parameters = {"session_key": state.key, "idempotency_key": idempotency_key}
         rows = await self._db.fetch(RETRIED, parameters)
         return self._call(rows[0], state.session_id) if rows else None
-
-
-def _to_column(at: datetime | None) -> int | None:
-    return None if at is None else microseconds(at)
 
 
 def _from_column(at: int | None) -> datetime | None:
