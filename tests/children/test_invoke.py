@@ -348,7 +348,7 @@ async def test_a_parent_of_another_process_is_continued(home: Path) -> None:
 
 async def test_children_of_one_step_work_at_once_and_answer_in_order(home: Path) -> None:
     async with a_house(a_config(home)) as house:
-        delays = {"one": 600, "two": 300, "three": 450}
+        delays = {"one": 1800, "two": 300, "three": 1000}
         step = asks(
             *(call("invoke_agent", f"c-{name}", agent=name, task=name) for name in delays),
             call("invoke_agent", "c-four", agent="four", task="x"),

@@ -23,8 +23,8 @@ TARGETS: Final = {
         "tests/services/test_approval_policy.py",
     ),
     "services/approvals.py": (
-        "tests/services/test_approvals.py",
-        "tests/services/test_limits.py",
+        *("tests/services/test_approvals.py", "tests/services/test_limits.py"),
+        "tests/services/test_pauses.py",
     ),
     "domain/calls.py": ("tests/domain/test_calls.py", "tests/services/test_calls.py"),
     "domain/leases.py": ("tests/execution",),

@@ -36,7 +36,10 @@ def test_most_mutants_are_killed(
 
     survivors = [str(each) for each in chosen if not nursery.is_killed(each)]
 
-    tell(f"{count - len(survivors)} of {count} mutants killed, of {len(everyone)} that there are")
+    tell(
+        f"{count - len(survivors)} of {count} mutants killed, of {len(everyone)} that there are; "
+        f"left: {', '.join(survivors) or 'none'}"
+    )
     share = SHARE_OF_ALL if level == "release" else SHARE_OF_SOME
     assert len(survivors) <= count * (1 - share), survivors
 
