@@ -119,6 +119,18 @@ async def _texts(house: House, session: Session) -> list[str]:
     return [row.text for row in page.items]
 
 
+async def test_the_rows_of_a_session_in_memory_are_read_at_once(
+    house: House, session: Session
+) -> None:
+    key = (await _head(house, session)).key
+    unread = house.journal.rows_now(key)
+    await house.journal.live_history(key)
+
+    assert list(unread) == []
+    assert [row.text for row in house.journal.rows_now(key)] == ["one"]
+    assert list(house.journal.rows_now(SessionKey(key + 1))) == []
+
+
 def _says(text: str, id_: str | None = None) -> MessageDraft:
     named = None if id_ is None else MessageId(id_)
     return MessageDraft(role=Role.ASSISTANT, parts=(Text(text=text),), id=named)

@@ -416,11 +416,9 @@ class LiveView:
 
     def newest(self) -> ForeignRecord | None:
         """Return the last record."""
-        for records in (self._added, self._base._added if self._base else {}):
-            for record in reversed(list(records.values())):
-                if records is self._added or self._is_inherited(record):
-                    return record
-        return None
+        if self._added:
+            return next(reversed(self._added.values()))
+        return next(reversed(list(self._inherited("_added"))), None)
 
     def ahead(self) -> list[ForeignRecord]:
         """Return the records that were written ahead, and not by the framework yet."""
