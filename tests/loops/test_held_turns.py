@@ -330,10 +330,11 @@ def act(line, die):
 
 async def main():
     async with open_holdfast(home) as hf:
-        async with hf.turn(session_id, "Go", id=message_id) as turn:
+        within = 0 if mode == "die-for-good" else 600
+        async with hf.turn(session_id, "Go", id=message_id, resume_within=within) as turn:
             name = "other" if mode == "changed" else "first"
             found = [await turn.call(name, {"line": "a", "die": True}, run=act, effect="pure")]
-            if mode == "die-between":
+            if mode in {"die-between", "die-for-good"}:
                 os._exit(9)
             found.append(await turn.step("second", act, "b", True))
             found.append(await turn.call("third", {"line": "c", "die": True}, run=act))
@@ -433,6 +434,19 @@ async def test_a_held_turn_waits_for_its_program(home: Path) -> None:
     assert waiting.reason is WaitReason.HOLDER
     assert Role.ASSISTANT not in [row.role for row in rows]
     assert (after.settled, after.waiting) == (1, None)
+
+
+async def test_a_turn_that_waits_for_no_program_ends_with_its_own(home: Path) -> None:
+    async with open_holdfast(home) as hf:
+        session = await hf.open()
+    killed, _ = await asyncio.to_thread(run, home, session.id, str(uuid4()), "die-for-good")
+    assert killed == 9
+
+    async with open_holdfast(home) as hf, asyncio.timeout(PATIENCE):
+        while not (now := await current(hf, session)).settled:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+    assert (now.waiting, now.last_stop) == (None, StopReason.INTERRUPTED)
 
 
 async def test_a_call_that_is_left_without_its_result_is_closed_with_the_turn(hf: Holdfast) -> None:

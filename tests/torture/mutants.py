@@ -28,7 +28,10 @@ TARGETS: Final = {
     ),
     "domain/calls.py": ("tests/domain/test_calls.py", "tests/services/test_calls.py"),
     "domain/leases.py": ("tests/execution",),
-    "services/leases.py": ("tests/execution", "tests/services/test_recovery.py"),
+    "services/leases.py": (
+        *("tests/execution", "tests/services/test_recovery.py", "tests/loops/test_held_turns.py"),
+        "tests/integrations/test_durable_calls.py",
+    ),
     "services/turns.py": (
         *("tests/services/test_turns.py", "tests/services/test_turn_failures.py"),
         *("tests/services/test_models.py", "tests/services/test_limits.py"),

@@ -167,7 +167,7 @@ class Leases:
         self, writer: SessionWriter, held: HeldTurn, *, is_over: bool
     ) -> None:
         """Let a held turn wait for its program, which is gone; or end it if its time is over."""
-        must_end = held.resume is ResumePolicy.STOP or held.within == 0 or is_over
+        must_end = held.resume is ResumePolicy.STOP or is_over
         decided = await self._decide(writer, must_end=must_end)
         await repair_turn(writer, decided)
         if decided.outcome is not None:
