@@ -10,9 +10,9 @@ from holdfast.app import Environment
 from holdfast.domain.agents import AcpRuntime
 from holdfast.domain.drafts import Draft, Outcome
 from holdfast.domain.errors import Code, Internal
-from holdfast.domain.events import Event, Failure, FailureCode, TurnEnded
+from holdfast.domain.events import Event, Failure, FailureCode, SessionClosed, TurnEnded
 from holdfast.domain.messages import Notice, NoticeCode, Role
-from holdfast.domain.sessions import SessionRequest, StopReason
+from holdfast.domain.sessions import SessionRequest, Status, StopReason
 from tests.houses import (
     current,
     news_until,
@@ -83,6 +83,26 @@ async def test_an_agent_that_nothing_here_can_run_fails_its_turn(
         ended = payloads(await news_until(house, session.id, TurnEnded))[-1]
 
     assert (ended.stop_reason, ended.failure.code) == (StopReason.ERROR, FailureCode.INTERNAL)
+
+
+async def test_an_agent_that_is_lost_fails_its_session_and_leaves_the_evidence(
+    home: Path, outside: Environment
+) -> None:
+    failure = Failure(code=FailureCode.AGENT_ERROR, message="it is gone")
+    lost = Outcome(
+        stop_reason=StopReason.ERROR, failure=failure, is_lost=True, evidence="Segmentation fault"
+    )
+    async with open_house(home, GatedRuntime([(lost,)]), outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "hello")
+        closed = payloads(await news_until(house, session.id, SessionClosed))[-1]
+        notice = (await house.read(session.id))[-1]
+        head = await house.store.read(lambda tx: tx.sessions.state(session.owner, session.id))
+
+    text = "Agent failed: agent_error: it is gone\nSegmentation fault"
+    assert notice.parts == (Notice(code=NoticeCode.AGENT_FAILED, text=text),)
+    assert closed == SessionClosed(status=Status.FAILED, reason="agent_error")
+    assert (head.status, head.reason, head.holder) == (Status.FAILED, "agent_error", None)
 
 
 async def test_a_damaged_history_fails_the_turn_and_not_the_house(

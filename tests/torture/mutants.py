@@ -48,6 +48,7 @@ TARGETS: Final = {
         *("tests/store/test_event_rows.py", "tests/store/test_wal_check.py"),
         *("tests/services/test_events.py", "tests/services/test_event_cursors.py"),
         *("tests/services/test_history_bounds.py", "tests/services/test_sweeps.py"),
+        "tests/store/test_checks.py",
     ),
     "store/sqlite/writer.py": (
         *("tests/store/test_writer.py", "tests/store/test_failing_disk.py"),
