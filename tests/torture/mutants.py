@@ -43,7 +43,10 @@ TARGETS: Final = {
         *("tests/services/test_costs.py", "tests/services/test_approvals.py"),
         *("tests/services/test_live_session.py", "tests/services/test_event_buffer.py"),
     ),
-    "store/messages.py": ("tests/store/test_record.py", "tests/store/test_damage.py"),
+    "store/messages.py": (
+        *("tests/store/test_record.py", "tests/store/test_damage.py"),
+        "tests/observations/test_hosted_sessions.py",
+    ),
     "store/events.py": (
         *("tests/store/test_event_rows.py", "tests/store/test_wal_check.py"),
         *("tests/services/test_events.py", "tests/services/test_event_cursors.py"),
