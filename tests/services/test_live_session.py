@@ -119,6 +119,19 @@ async def _texts(house: House, session: Session) -> list[str]:
     return [row.text for row in page.items]
 
 
+async def test_the_end_of_a_session_is_reported_and_no_other_commit(
+    house: House, session: Session
+) -> None:
+    ended: list[SessionKey] = []
+    house.journal.watch_ends(ended.append)
+
+    await house.send(session.id, "two")
+    before = list(ended)
+    await house.sessions.close(house.owner, session.id)
+
+    assert (before, set(ended)) == ([], {(await _head(house, session)).key})
+
+
 async def test_the_rows_of_a_session_in_memory_are_read_at_once(
     house: House, session: Session
 ) -> None:
