@@ -9,7 +9,7 @@ import pytest
 from holdfast.api import Holdfast
 from holdfast.app import Environment
 from holdfast.domain.costs import Usage
-from holdfast.domain.drafts import CostDraft, Outcome
+from holdfast.domain.drafts import CostDraft, Outcome, ToolsFound
 from holdfast.domain.events import (
     MessageAppended,
     SessionOpened,
@@ -157,6 +157,21 @@ async def test_costs_are_entered_once_and_added_up(home: Path, outside: Environm
         await house.send(session.id, "again")
         await played(house, session.id)
     assert runtime.turns[-1].ordinal == 3
+
+
+async def test_tools_that_a_server_offers_are_added_once_to_those_of_the_session(
+    home: Path, outside: Environment
+) -> None:
+    found = (ToolsFound(names=("mcp__notes__add",)),)
+    runtime = GatedRuntime([found, an_answer("one")], [found, an_answer("two")])
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+        for text in ("hello", "again"):
+            await house.send(session.id, text)
+            await played(house, session.id)
+        now = await current(house, session)
+
+    assert [tool.name for tool in now.tools[len(session.tools) :]] == ["mcp__notes__add"]
 
 
 async def test_a_turn_is_priced_when_every_request_of_it_is(

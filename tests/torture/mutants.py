@@ -42,6 +42,7 @@ TARGETS: Final = {
         *("tests/services/test_messages.py", "tests/services/test_calls.py"),
         *("tests/services/test_costs.py", "tests/services/test_approvals.py"),
         *("tests/services/test_live_session.py", "tests/services/test_event_buffer.py"),
+        "tests/services/test_turns.py",
     ),
     "store/messages.py": (
         *("tests/store/test_record.py", "tests/store/test_damage.py"),
