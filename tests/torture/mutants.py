@@ -30,7 +30,7 @@ TARGETS: Final = {
     "domain/leases.py": ("tests/execution",),
     "services/leases.py": (
         *("tests/execution", "tests/services/test_recovery.py", "tests/loops/test_held_turns.py"),
-        "tests/integrations/test_durable_calls.py",
+        *("tests/services/test_client_calls.py", "tests/integrations/test_durable_calls.py"),
     ),
     "services/turns.py": (
         *("tests/services/test_turns.py", "tests/services/test_turn_failures.py"),
