@@ -51,13 +51,13 @@ def message_words(origin: DocumentOrigin, row: Row) -> str:
     role, at, stored = row
     parts = decode_parts(stored)
     tool = tool_of(parts)
-    marks = [*_marks(origin, at), role_mark(role)]
-    return _join(text_of(parts), marks if tool is None else [*marks, mark("t", tool)])
+    marks = (*_marks(origin, at // _DAY), role_mark(role))
+    return _join(text_of(parts), marks if tool is None else (*marks, mark("t", tool)))
 
 
 def text_words(origin: DocumentOrigin, at: int, text: str) -> str:
     """Return the indexed words of a title or an observation."""
-    return _join(text, _marks(origin, at))
+    return _join(text, _marks(origin, at // _DAY))
 
 
 @lru_cache(maxsize=1_024)
@@ -96,13 +96,15 @@ def day_beginnings(first: int, last: int) -> list[str]:
     return found
 
 
-def _marks(origin: DocumentOrigin, at: int) -> list[str]:
-    marks = [mark("o", origin.owner), f"·d{min(max(at // _DAY, 0), _LAST_DAY):0{_DIGITS}}"]
+# Cached, because the messages of a session have the same ones all day.
+@lru_cache(maxsize=1_024)
+def _marks(origin: DocumentOrigin, day: int) -> tuple[str, ...]:
+    marks = [mark("o", origin.owner), f"·d{min(max(day, 0), _LAST_DAY):0{_DIGITS}}"]
     if origin.agent_id is not None:
         marks.append(mark("a", origin.agent_id))
     if origin.repo_id is not None:
         marks.append(mark("r", origin.repo_id))
-    return marks
+    return tuple(marks)
 
 
 def _join(text: str, terms: Iterable[str]) -> str:

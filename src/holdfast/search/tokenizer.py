@@ -106,6 +106,9 @@ _kept_folded = lru_cache(maxsize=8_192)(_fold)
 
 def text_of(parts: tuple[Part, ...]) -> str:
     """Return the searchable text of a message."""
+    # As most messages are.
+    if len(parts) == 1 and isinstance(part := parts[0], Text):
+        return part.text
     return "\n".join(piece for part in parts for piece in _pieces(part))
 
 
