@@ -396,22 +396,33 @@ def encode_envelope(
 
 def encode_envelopes(session_id: SessionId, events: Iterable[NewEvent]) -> list[bytes]:
     """Return each event as an encoded `Event` around its encoded payload."""
-    own_bits = int(session_id[-12:], 16) & 0x3FF_FFFF_FFFF
+    own_bits = 1 << 63 | (int(session_id[-12:], 16) & 0x3FF_FFFF_FFFF) << 20
     envelopes = []
+    millisecond = block = second = -1
+    start = end = clock = ""
     for event in events:
         sequence, at = event.sequence, event.at
-        # The same as `event_id_at`: this runs for each event that is written or read.
-        start = f"{at // 1000 & 0xFFFF_FFFF_FFFF:012x}"
-        end = f"{1 << 63 | own_bits << 20 | sequence >> 12 & 0xF_FFFF:016x}"
-        id_ = f"{start[:8]}-{start[8:]}-7{sequence & 0xFFF:03x}-{end[:4]}-{end[4:]}"
+        # Events of one commit are of the same second, and mostly of the same millisecond.
+        if at // 1000 != millisecond:
+            millisecond = at // 1000
+            start = f"{millisecond & 0xFFFF_FFFF_FFFF:012x}"
+            if millisecond // 1000 != second:
+                second = millisecond // 1000
+                clock = (_EPOCH + timedelta(0, second)).isoformat()
+        if sequence >> 12 != block:
+            block = sequence >> 12
+            end = f"{own_bits | block & 0xF_FFFF:016x}"
         turn = "null" if event.turn is None else event.turn
-        time = (_EPOCH + timedelta(0, 0, at)).isoformat()
-        # Same bytes as `msgspec.json.encode(Event(…))`, without decoding the payload.
-        state = (
-            f'{{"id":"{id_}","session_id":"{session_id}",'
-            f'"sequence":{sequence},"turn":{turn},"at":"{time}Z","payload":'
+        micros = at % 1_000_000
+        fraction = f".{micros:06}" if micros else ""
+        # Same bytes as `msgspec.json.encode(Event(…))`, without decoding the payload. The id is
+        # that of `event_id_at`.
+        head = (
+            f'{{"id":"{start[:8]}-{start[8:]}-7{sequence & 0xFFF:03x}-{end[:4]}-{end[4:]}",'
+            f'"session_id":"{session_id}","sequence":{sequence},"turn":{turn},'
+            f'"at":"{clock}{fraction}Z","payload":'
         )
-        envelopes.append(state.encode() + event.content + b"}")
+        envelopes.append(head.encode() + event.content + b"}")
     return envelopes
 
 
