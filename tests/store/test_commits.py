@@ -310,6 +310,36 @@ async def test_inline_and_in_the_thread_the_same_is_written(
     assert told[0][0] == [None, VersionConflictError]
 
 
+async def test_commits_that_build_on_each_other_end_together(store: SqliteStore) -> None:
+    one, two = await _open(store, 1, 2)
+    first, other = _says(one, "first"), _says(two, "other")
+    second = _says(first.state, "second")
+
+    async with held(store):
+        futures = [store.commit(each) for each in (first, other, second)]
+
+    assert await _fates(*futures) == [None, None, None]
+    assert await _texts(store, one) == ["first", "second"]
+    # Outdated with the commit that it builds on, and not applied to what is stored now.
+    async with held(store):
+        futures = [store.commit(first), store.commit(_says(first.state, "third"))]
+    assert await _fates(*futures) == [VersionConflictError, VersionConflictError]
+    assert await _texts(store, one) == ["first", "second"]
+
+
+async def test_a_taken_id_in_a_later_commit_leaves_the_earlier_one(store: SqliteStore) -> None:
+    (one,) = await _open(store, 1)
+    first = _says(one, "first", id_=7)
+    second = _says(first.state, "second")
+
+    async with held(store):
+        futures = [store.commit(first), store.commit(second)]
+        futures.append(store.commit(_says(second.state, "third", id_=7)))
+
+    assert await _fates(*futures) == [None, None, VersionConflictError]
+    assert await _texts(store, one) == ["first", "second"]
+
+
 async def test_a_number_that_no_column_holds_fails_its_commit_and_stops_nothing(
     store: SqliteStore,
 ) -> None:

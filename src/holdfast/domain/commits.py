@@ -111,6 +111,22 @@ class SessionCommit(Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] = ()
 
 
+def join_commits(commits: Sequence[SessionCommit]) -> SessionCommit:
+    """Return commits of a session that build on each other as one."""
+    if len(commits) == 1:
+        return commits[0]
+    return SessionCommit(
+        before=commits[0].before,
+        state=commits[-1].state,
+        messages=tuple(row for each in commits for row in each.messages),
+        events=tuple(row for each in commits for row in each.events),
+        calls=tuple({call.id: call for each in commits for call in each.calls}.values()),
+        costs=tuple(row for each in commits for row in each.costs),
+        approvals=tuple({row.id: row for each in commits for row in each.approvals}.values()),
+        tools=tuple(name for each in commits for name in each.tools),
+    )
+
+
 class VersionConflictError(Exception):
     """The stored session is no longer as the commit expects; read it and build the commit again."""
 

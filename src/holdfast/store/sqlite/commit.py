@@ -70,23 +70,44 @@ APPROVAL: Final = _insert("approvals", APPROVALS, APPROVAL_CONFLICT)
 
 def write_commit(cursor: apsw.Cursor, commit: SessionCommit, *, checks: bool) -> None:
     """Write the rows of a commit; raise if the stored session is not as it expects."""
-    before, after = commit.before, commit.state
-    is_within = (
-        before.turn == after.turn
-        and before.settled == after.settled
-        and before.holder == after.holder
-    )
-    cursor.execute(UPDATE_WITHIN if is_within else UPDATE, state_row(commit, checks=checks))
-    if not cursor.connection.changes():
-        raise VersionConflictError
     try:
+        outdated = write_commits(cursor, (commit,), checks=checks)
+    except apsw.ConstraintError as error:
+        # An id in the commit is taken: its caller reads the session and decides.
+        raise VersionConflictError from error
+    if outdated:
+        raise VersionConflictError
+
+
+def write_commits(
+    cursor: apsw.Cursor, commits: Iterable[SessionCommit], *, checks: bool
+) -> list[int]:
+    """Write the rows of commits; return the places of those that are outdated, which have none.
+
+    Rows of a table are inserted together, whatever session they belong to.
+    """
+    outdated: list[int] = []
+    messages: list[Row] = []
+    events: list[Row] = []
+    deltas: list[Row] = []
+    connection = cursor.connection
+    for place, commit in enumerate(commits):
+        before, after = commit.before, commit.state
+        is_within = (
+            before.turn == after.turn
+            and before.settled == after.settled
+            and before.holder == after.holder
+        )
+        cursor.execute(UPDATE_WITHIN if is_within else UPDATE, state_row(commit, checks=checks))
+        if not connection.changes():
+            outdated.append(place)
+            continue
         if commit.messages:
-            _insert_all(cursor, _MESSAGES, message_rows(commit))
+            messages += message_rows(commit)
         if commit.events:
-            events, deltas = event_rows(commit, checks=checks)
-            _insert_all(cursor, _EVENTS, events)
-            if deltas:
-                _insert_all(cursor, _DELTAS, deltas)
+            others, pieces = event_rows(commit, checks=checks)
+            events += others
+            deltas += pieces
         for call in commit.calls:
             cursor.execute(CALL, call_row(before.key, call, checks=checks))
         for entry in commit.costs:
@@ -95,9 +116,9 @@ def write_commit(cursor: apsw.Cursor, commit: SessionCommit, *, checks: bool) ->
             cursor.execute(APPROVAL, approval_row(before.key, approval))
         if after.title != before.title:
             cursor.execute(NOTE, {"key": before.key, "first": 0, "last": 0})
-    except apsw.ConstraintError as error:
-        # An id in the commit is taken: its caller reads the session and decides.
-        raise VersionConflictError from error
+    for statements, rows in ((_MESSAGES, messages), (_EVENTS, events), (_DELTAS, deltas)):
+        _insert_all(cursor, statements, rows)
+    return outdated
 
 
 def _insert_all(cursor: apsw.Cursor, statements: Sequence[str], rows: Sequence[Row]) -> None:

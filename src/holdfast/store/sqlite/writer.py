@@ -11,15 +11,18 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from itertools import groupby
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar, cast
 
 import apsw
 
-from holdfast.domain.commits import SessionCommit
+from holdfast.domain.commits import SessionCommit, VersionConflictError, join_commits
 from holdfast.domain.errors import Code, HoldfastError, Internal, Unavailable
-from holdfast.store.sqlite.commit import write_commit
+from holdfast.domain.ids import SessionKey
+from holdfast.domain.sessions import SessionState
+from holdfast.store.sqlite.commit import write_commit, write_commits
 from holdfast.store.sqlite.connection import (
     Connection,
     drive,
@@ -302,14 +305,32 @@ class Writer:
     def _apply_all(self, jobs: Sequence[Job]) -> bool:
         """Write the rows of all jobs, or of none."""
         try:
-            for job in jobs:
-                self._apply(job)
+            for commits, together in groupby(jobs, _has_commit):
+                if commits:
+                    self._apply_commits(_parts(together))
+                else:
+                    for job in together:
+                        self._apply(job)
         except (apsw.Error, MemoryError, _SpoiledError):
             self._undo()
             for job in jobs:
                 job.result = job.error = None
             return False
         return True
+
+    def _apply_commits(self, parts: Sequence[list[Job]]) -> None:
+        """Write the rows of commits together; those that are outdated change none."""
+        connection = self.connection
+        commits = [join_commits([job.commit for job in part if job.commit]) for part in parts]
+        try:
+            outdated = write_commits(connection.cursor, commits, checks=connection.checks_rows)
+        except (apsw.Error, MemoryError):
+            raise
+        except BaseException as error:
+            raise _SpoiledError from error
+        for place in outdated:
+            for job in parts[place]:
+                job.error = VersionConflictError()
 
     def _apply(self, job: Job) -> None:
         """Write the rows of one job; an error without changed rows is the job's own."""
@@ -430,6 +451,27 @@ class Writer:
             log.warning("the store was reopened and verified")
         elif anchor is not None and anchor.is_displaced:
             anchor.require_in_place()
+
+
+def _has_commit(job: Job) -> bool:
+    return job.commit is not None
+
+
+def _parts(jobs: Iterable[Job]) -> list[list[Job]]:
+    """Return jobs with a commit, those together whose commits build on each other."""
+    parts: list[list[Job]] = []
+    # The last state of each session, and the jobs that lead to it.
+    known: dict[SessionKey, tuple[SessionState, list[Job]]] = {}
+    for job in jobs:
+        if (commit := job.commit) is None:
+            continue
+        state, part = known.get(commit.before.key, (None, []))
+        if state is not commit.before:
+            part = []
+            parts.append(part)
+        part.append(job)
+        known[commit.before.key] = commit.state, part
+    return parts
 
 
 def _write_jobs(jobs: Sequence[Job]) -> list[Job]:
