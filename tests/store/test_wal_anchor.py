@@ -328,6 +328,42 @@ async def test_a_log_that_is_removed_under_a_store_ends_its_writing(
     assert {"one", "four"} <= await _names(file)
 
 
+@pytest.mark.parametrize("is_known", [True, False], ids=["named", "unnamed"])
+async def test_a_log_that_is_replaced_under_a_store_ends_its_writing(
+    file: Path, monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    if not is_known:
+        monkeypatch.setattr(sqlite_wal_anchor, "_name_of", lambda _: None)
+    store = SqliteStore(file, KEY)
+    await _add(store, "one")
+    shutil.copy(_log(file), file.with_name("other"))
+    os.replace(file.with_name("other"), _log(file))
+
+    with pytest.raises(Unavailable, match="removed or replaced"):
+        await _add(store, "two")
+
+    await store.close()
+
+
+async def test_a_commit_does_not_ask_for_the_times_of_the_log(
+    store: SqliteStore, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux gives a file that was asked a new time with its next write, which a sync writes."""
+    asked: list[str] = []
+    stat = os.stat
+
+    def watched(path: Any, **more: Any) -> os.stat_result:
+        asked.append(str(path))
+        return stat(path, **more)
+
+    monkeypatch.setattr(os, "stat", watched)
+    await _add(store, "one", "two")
+
+    assert str(file) in asked
+    if sys.platform == "linux":
+        assert str(_log(file)) not in asked
+
+
 async def test_closing_saves_what_a_removed_log_held(store: SqliteStore, file: Path) -> None:
     await _add(store, "one", "two")
     _log(file).unlink()

@@ -127,7 +127,7 @@ class Anchor:
         self.is_displaced = False
         self._store = store
         self._log_path = f"{store}-wal"
-        self._names = str(store), self._log_path
+        self._store_path = str(store)
         self._path = Path(f"{store}{SUFFIX}")
         self._frame = 0
         self._page = 0
@@ -137,6 +137,8 @@ class Anchor:
         self._written: bytes | None = None
         self._raw: apsw.Connection | None = None
         self._log: int | None = None
+        # The path of the open log, as the kernel knows it.
+        self._log_name: str | None = None
         self._inodes: tuple[Inode, Inode] | None = None
         # Every connection holds a shared lock, so that the last one can detect that it is alone.
         self._file = _open(self._path) if os.path.lexists(self._path) else None
@@ -185,6 +187,7 @@ class Anchor:
         try:
             self._log = os.open(self._log_path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             self._inodes = _inode(os.stat(self._store)), _inode(os.fstat(self._log))
+            self._log_name = _name_of(self._log)
             self._salts = salts_of(os.pread(self._log, HEADER.size, 0))
         except OSError as error:
             raise _unusable(Path(self._log_path), error) from error
@@ -289,14 +292,17 @@ class Anchor:
         """Raise if the store or its log was removed or replaced."""
         if self._inodes is None:
             return
-        for name, inode in zip(self._names, self._inodes, strict=True):
-            try:
-                found = os.stat(name)
-            except OSError:
-                raise self._displaced_error(name) from None
-            if (found.st_dev, found.st_ino) != inode:
-                raise self._displaced_error(name)
+        store, log = self._inodes
+        self._require_at(self._store_path, store)
+        # Without a stat: after one, Linux gives the next write a time of its own, and a file
+        # system without a journal then writes the inode in each sync.
+        if self._log_name is None or _name_of(self._log) != self._log_name:
+            self._require_at(self._log_path, log)
         self.is_displaced = False
+
+    def _require_at(self, name: str, inode: Inode) -> None:
+        if not _is_at(name, inode):
+            raise self._displaced_error(name)
 
     def empty_log(self, raw: apsw.Connection) -> None:
         """Checkpoint the log into the database file and truncate it."""
@@ -503,6 +509,14 @@ def _is_at(name: str | Path, inode: Inode) -> bool:
         return _inode(os.stat(name)) == inode
     except OSError:
         return False
+
+
+def _name_of(descriptor: int | None) -> str | None:
+    """Return the path of an open file, which changes with its name; `None` if it is not known."""
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return None
 
 
 def _inode(status: os.stat_result) -> Inode:
