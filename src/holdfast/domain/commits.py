@@ -113,18 +113,24 @@ class SessionCommit(Struct, frozen=True, kw_only=True):
 
 def join_commits(commits: Sequence[SessionCommit]) -> SessionCommit:
     """Return commits of a session that build on each other as one."""
-    if len(commits) == 1:
-        return commits[0]
-    return SessionCommit(
-        before=commits[0].before,
-        state=commits[-1].state,
-        messages=tuple(row for each in commits for row in each.messages),
-        events=tuple(row for each in commits for row in each.events),
-        calls=tuple({call.id: call for each in commits for call in each.calls}.values()),
-        costs=tuple(row for each in commits for row in each.costs),
-        approvals=tuple({row.id: row for each in commits for row in each.approvals}.values()),
-        tools=tuple(name for each in commits for name in each.tools),
-    )
+    joined, *later = commits
+    for each in later:
+        calls, approvals = joined.calls, joined.approvals
+        if each.calls:
+            calls = tuple({call.id: call for call in (*calls, *each.calls)}.values())
+        if each.approvals:
+            approvals = tuple({row.id: row for row in (*approvals, *each.approvals)}.values())
+        joined = SessionCommit(
+            before=joined.before,
+            state=each.state,
+            messages=joined.messages + each.messages,
+            events=joined.events + each.events,
+            calls=calls,
+            costs=joined.costs + each.costs,
+            approvals=approvals,
+            tools=joined.tools + each.tools,
+        )
+    return joined
 
 
 class VersionConflictError(Exception):

@@ -137,8 +137,8 @@ class Anchor:
         self._written: bytes | None = None
         self._raw: apsw.Connection | None = None
         self._log: int | None = None
-        # The path of the open log, as the kernel knows it.
-        self._log_name: str | None = None
+        # Where Linux tells the path of the open log, and the path.
+        self._log_link = self._log_name = ""
         self._inodes: tuple[Inode, Inode] | None = None
         # Every connection holds a shared lock, so that the last one can detect that it is alone.
         self._file = _open(self._path) if os.path.lexists(self._path) else None
@@ -187,7 +187,9 @@ class Anchor:
         try:
             self._log = os.open(self._log_path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             self._inodes = _inode(os.stat(self._store)), _inode(os.fstat(self._log))
-            self._log_name = _name_of(self._log)
+            self._log_link = f"/proc/self/fd/{self._log}"
+            with suppress(OSError):
+                self._log_name = os.readlink(self._log_link)
             self._salts = salts_of(os.pread(self._log, HEADER.size, 0))
         except OSError as error:
             raise _unusable(Path(self._log_path), error) from error
@@ -293,10 +295,15 @@ class Anchor:
         if self._inodes is None:
             return
         store, log = self._inodes
-        self._require_at(self._store_path, store)
-        # Without a stat: after one, Linux gives the next write a time of its own, and a file
+        # No stat of the log: after one, Linux gives the next write a time of its own, and a file
         # system without a journal then writes the inode in each sync.
-        if self._log_name is None or _name_of(self._log) != self._log_name:
+        try:
+            is_there = os.readlink(self._log_link) == self._log_name
+            is_there = is_there and _inode(os.stat(self._store_path)) == store
+        except OSError:
+            is_there = False
+        if not is_there:
+            self._require_at(self._store_path, store)
             self._require_at(self._log_path, log)
         self.is_displaced = False
 
@@ -509,14 +516,6 @@ def _is_at(name: str | Path, inode: Inode) -> bool:
         return _inode(os.stat(name)) == inode
     except OSError:
         return False
-
-
-def _name_of(descriptor: int | None) -> str | None:
-    """Return the path of an open file, which changes with its name; `None` if it is not known."""
-    try:
-        return os.readlink(f"/proc/self/fd/{descriptor}")
-    except OSError:
-        return None
 
 
 def _inode(status: os.stat_result) -> Inode:

@@ -11,8 +11,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from itertools import groupby
+from collections.abc import Callable, Coroutine, Sequence
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar, cast
 
@@ -21,7 +20,6 @@ import apsw
 from holdfast.domain.commits import SessionCommit, VersionConflictError, join_commits
 from holdfast.domain.errors import Code, HoldfastError, Internal, Unavailable
 from holdfast.domain.ids import SessionKey
-from holdfast.domain.sessions import SessionState
 from holdfast.store.sqlite.commit import write_commit, write_commits
 from holdfast.store.sqlite.connection import (
     Connection,
@@ -305,12 +303,17 @@ class Writer:
     def _apply_all(self, jobs: Sequence[Job]) -> bool:
         """Write the rows of all jobs, or of none."""
         try:
-            for commits, together in groupby(jobs, _has_commit):
+            commits: list[Job] = []
+            for job in jobs:
+                if job.commit is not None and len(jobs) > 1:
+                    commits.append(job)
+                    continue
                 if commits:
-                    self._apply_commits(_parts(together))
-                else:
-                    for job in together:
-                        self._apply(job)
+                    self._apply_commits(commits)
+                    commits = []
+                self._apply(job)
+            if commits:
+                self._apply_commits(commits)
         except (apsw.Error, MemoryError, _SpoiledError):
             self._undo()
             for job in jobs:
@@ -318,10 +321,10 @@ class Writer:
             return False
         return True
 
-    def _apply_commits(self, parts: Sequence[list[Job]]) -> None:
+    def _apply_commits(self, jobs: Sequence[Job]) -> None:
         """Write the rows of commits together; those that are outdated change none."""
-        connection = self.connection
-        commits = [join_commits([job.commit for job in part if job.commit]) for part in parts]
+        connection, parts = self.connection, _parts(jobs)
+        commits = [join_commits(part) for part, _ in parts]
         try:
             outdated = write_commits(connection.cursor, commits, checks=connection.checks_rows)
         except (apsw.Error, MemoryError):
@@ -329,7 +332,7 @@ class Writer:
         except BaseException as error:
             raise _SpoiledError from error
         for place in outdated:
-            for job in parts[place]:
+            for job in parts[place][1]:
                 job.error = VersionConflictError()
 
     def _apply(self, job: Job) -> None:
@@ -453,24 +456,19 @@ class Writer:
             anchor.require_in_place()
 
 
-def _has_commit(job: Job) -> bool:
-    return job.commit is not None
-
-
-def _parts(jobs: Iterable[Job]) -> list[list[Job]]:
-    """Return jobs with a commit, those together whose commits build on each other."""
-    parts: list[list[Job]] = []
-    # The last state of each session, and the jobs that lead to it.
-    known: dict[SessionKey, tuple[SessionState, list[Job]]] = {}
+def _parts(jobs: Sequence[Job]) -> list[tuple[list[SessionCommit], list[Job]]]:
+    """Return the commits of jobs with these, those together that build on each other."""
+    parts: list[tuple[list[SessionCommit], list[Job]]] = []
+    last: dict[SessionKey, tuple[list[SessionCommit], list[Job]]] = {}
     for job in jobs:
         if (commit := job.commit) is None:
             continue
-        state, part = known.get(commit.before.key, (None, []))
-        if state is not commit.before:
-            part = []
+        part = last.get(commit.before.key)
+        if part is None or part[0][-1].state is not commit.before:
+            part = last[commit.before.key] = [], []
             parts.append(part)
-        part.append(job)
-        known[commit.before.key] = commit.state, part
+        part[0].append(commit)
+        part[1].append(job)
     return parts
 
 
