@@ -3,10 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import suppress
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -201,11 +199,13 @@ async def _all_messages(
         wanted.append(IndexRange(key, first, end, whole))
     fitting = await _fit(database, wanted)
     found = {(each.key, each.first): IndexBatch([], each.further, each.last) for each in fitting}
-    rows = await database.fetch(ALL_ROWS, _range_parameters(fitting))
-    for position, some in groupby(rows, itemgetter(0)):
+    rows: dict[int, list[Row]] = {}
+    for position, *row in await database.fetch(ALL_ROWS, _range_parameters(fitting)):
+        rows.setdefault(position, []).append(tuple(row))
+    for position, some in rows.items():
         each = fitting[position]
         _, *origin = sessions[each.key]
-        documents = _messages(DocumentOrigin(*origin), (row[1:] for row in some))
+        documents = _messages(DocumentOrigin(*origin), some)
         found[each.key, each.first].documents.extend(documents)
     return found, fitting == wanted
 
@@ -307,7 +307,7 @@ async def _claims(
     ]
 
 
-def _messages(origin: DocumentOrigin, rows: Iterable[Row]) -> Iterator[Document]:
+def _messages(origin: DocumentOrigin, rows: list[Row]) -> Iterator[Document]:
     for number, role, at, parts in rows:
         try:
             yield number, message_words(origin, (role, at, parts))
