@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.api import Defaults
 from holdfast.ask.children import SpawnVerbs
+from holdfast.ask.serving import ServeVerbs
 from holdfast.ask.verbs import AskVerbs
 from holdfast.client.observations import RemoteObservations, RemoteSearch
 from holdfast.client.requests import RemotePart, Requests, Timeouts, build_path, build_query, new_id
@@ -23,6 +24,7 @@ from holdfast.client.sessions import (
 )
 from holdfast.client.stream import FollowRequest, ResumingStream
 from holdfast.client.transport import Transport
+from holdfast.client.workers import RemoteWorkers
 from holdfast.client.zones import RemoteZones
 from holdfast.domain.agents import Agent
 from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
@@ -433,7 +435,7 @@ def _number(item: Event | Gap) -> int:
 _decoder: Final = msgspec.json.Decoder(Event)
 
 
-class RemoteHoldfast(AskVerbs, SpawnVerbs, LoopVerbs):
+class RemoteHoldfast(AskVerbs, SpawnVerbs, ServeVerbs, LoopVerbs):
     """The API of one server. Idempotent requests are retried when the connection breaks.
 
     Requests that create something carry an id, so they are idempotent.
@@ -461,6 +463,7 @@ class RemoteHoldfast(AskVerbs, SpawnVerbs, LoopVerbs):
         self.session_views: Final = RemoteSessionViews(requests)
         self.sessions: Final = RemoteSessions(requests)
         self.costs: Final = RemoteCosts(requests)
+        self.workers: Final = RemoteWorkers(requests)
         self.zones: Final = RemoteZones(requests)
         self._defaults: Defaults | None = None
 

@@ -68,6 +68,7 @@ from holdfast.http.v1 import (
     models,
     search,
     sessions,
+    workers,
     zones,
 )
 from holdfast.http.web_ui import error_page, prefers_html
@@ -413,6 +414,7 @@ V1_ROUTES: Final[tuple[Route, ...]] = (
     *messages.media_routes,
     *approvals.routes,
     *calls.routes,
+    *workers.routes,
     *children.routes,
     *costs.routes,
     *search.routes,

@@ -60,6 +60,7 @@ from holdfast.store.sqlite.reader import (
 from holdfast.store.sqlite.writer import Job, Writer
 from holdfast.store.tokens import TokenRows
 from holdfast.store.waits import WaitRows
+from holdfast.workers.tables import WorkerRows
 from holdfast.zones.tables import ZoneTables
 
 log = logging.getLogger(__name__)
@@ -90,6 +91,7 @@ class Tables:
         self.children = ChildRows(database)
         self.graphs = GraphRows(database)
         self.client_requests = ClientRequestRows(database)
+        self.workers = WorkerRows(database)
         self.zones = ZoneTables(database)
         self.observations = ObservationTables(database)
         self.projections = SnapshotTables(database)
