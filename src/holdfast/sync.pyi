@@ -533,4 +533,5 @@ def connect(
     *,
     timeouts: Timeouts | None = ...,
     tls: ssl.SSLContext | None = ...,
+    tools: Sequence[Callable[..., Any]] = ...,
 ) -> AbstractContextManager[Holdfast]: ...

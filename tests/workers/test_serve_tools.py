@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,12 @@ import pytest
 
 from holdfast import (
     Holdfast,
+    LocalHoldfast,
     OutcomeUnknown,
     Session,
     ToolCallContext,
     ToolFailed,
+    connect,
     tool,
 )
 from holdfast.ask import tool_server
@@ -22,7 +24,9 @@ from holdfast.config import Config
 from holdfast.domain.calls import CallState
 from holdfast.domain.errors import Code, Conflict, Invalid
 from holdfast.domain.events import ToolProgressed, ToolStarted
-from holdfast.domain.messages import Notice
+from holdfast.domain.messages import Notice, NoticeCode
+from tests.client.servers import QUICK
+from tests.client.servers import serving as http_serving
 from tests.houses import played
 from tests.marks import each_case
 from tests.services.test_client_calls import a_house, payloads_of, requested, results
@@ -38,16 +42,29 @@ async def refund(order: str, *, call: ToolCallContext) -> dict[str, Any]:
     return {"order": order, "attempt": call.attempt, "key": call.idempotency_key}
 
 
+@pytest.fixture(params=["here", "remote"])
+def place(request: pytest.FixtureRequest) -> str:
+    """Where the tools are served: in the process of the store, or for a server."""
+    return str(request.param)
+
+
 @asynccontextmanager
-async def serving(house: Holdfast, *tools: Any, **more: Any) -> AsyncIterator[None]:
+async def serving(
+    house: LocalHoldfast, *tools: Any, place: str = "here", **more: Any
+) -> AsyncIterator[None]:
     """Serve tools while the block runs."""
-    task = asyncio.create_task(house.serve_tools(list(tools), **more))
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+    async with AsyncExitStack() as stack:
+        hf: Holdfast = house
+        if place == "remote":
+            at = await stack.enter_async_context(http_serving(house))
+            hf = await stack.enter_async_context(connect(at.url, at.secret, timeouts=QUICK))
+        task = asyncio.create_task(hf.serve_tools(list(tools), **more))
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
 
 
 async def clerk(house: Holdfast, *tools: Any) -> Session:
@@ -63,8 +80,8 @@ def refunding(home: Path, name: str = "refund", **arguments: Any) -> Config:
     return a_config(home, asks(call(name, "c1", **(arguments or {"order": "17"}))), says("done"))
 
 
-async def test_a_function_runs_as_the_tool_of_an_agent(home: Path) -> None:
-    async with a_house(refunding(home)) as house, serving(house, refund):
+async def test_a_function_runs_as_the_tool_of_an_agent(home: Path, place: str) -> None:
+    async with a_house(refunding(home)) as house, serving(house, refund, place=place):
         session = await clerk(house, refund)
         rows = await played(house, session.id)
         events = await payloads_of(house, session)
@@ -160,7 +177,7 @@ async def test_a_function_that_decides_its_approval_itself_is_refused(home: Path
     assert nothing.value.code is Code.INVALID_INPUT
 
 
-async def test_an_interrupt_cancels_the_function(home: Path, monkeypatch: Any) -> None:
+async def test_an_interrupt_cancels_the_function(home: Path, monkeypatch: Any, place: str) -> None:
     monkeypatch.setattr(tool_server, "EXTEND_SECONDS", 0.1)
     began, ended = asyncio.Event(), asyncio.Event()
 
@@ -174,7 +191,7 @@ async def test_an_interrupt_cancels_the_function(home: Path, monkeypatch: Any) -
             ended.set()
 
     config = a_config(home, asks(call("act", "c1")), says("done"))
-    async with a_house(config) as house, serving(house, act):
+    async with a_house(config) as house, serving(house, act, place=place):
         session = await clerk(house, act)
         await began.wait()
         await house.sessions.interrupt(house.owner, session.id)
@@ -185,7 +202,7 @@ async def test_an_interrupt_cancels_the_function(home: Path, monkeypatch: Any) -
 
 
 async def test_a_function_that_returns_after_an_interrupt_settles_its_call(
-    home: Path, monkeypatch: Any
+    home: Path, monkeypatch: Any, place: str
 ) -> None:
     monkeypatch.setattr(tool_server, "EXTEND_SECONDS", 0.1)
     began, released = threading.Event(), threading.Event()
@@ -198,7 +215,7 @@ async def test_a_function_that_returns_after_an_interrupt_settles_its_call(
         return "paid"
 
     config = a_config(home, asks(call("act", "c1")), says("done"))
-    async with a_house(config) as house, serving(house, act, name="payments"):
+    async with a_house(config) as house, serving(house, act, place=place):
         session = await clerk(house, act)
         await asyncio.to_thread(began.wait)
         await house.sessions.interrupt(house.owner, session.id)
@@ -214,7 +231,7 @@ async def test_a_function_that_returns_after_an_interrupt_settles_its_call(
 
 
 @pytest.mark.parametrize("effect", ["idempotent", "unsafe"])
-async def test_leaving_gives_back_what_may_run_twice(home: Path, effect: Any) -> None:
+async def test_leaving_gives_back_what_may_run_twice(home: Path, effect: Any, place: str) -> None:
     began = asyncio.Event()
 
     @tool(effect=effect)
@@ -226,7 +243,7 @@ async def test_leaving_gives_back_what_may_run_twice(home: Path, effect: Any) ->
 
     config = a_config(home, asks(call("act", "c1")), says("done"))
     async with a_house(config) as house:
-        async with serving(house, act, grace=0):
+        async with serving(house, act, grace=0, place=place):
             session = await clerk(house, act)
             await began.wait()
         if effect == "unsafe":
@@ -270,3 +287,66 @@ async def test_leaving_waits_for_what_runs_and_releases_what_waits(home: Path) -
 
     assert sorted(states) == sorted([CallState.STARTED, CallState.REQUESTED])
     assert outcomes(rows) == ["act ok"]
+
+
+async def test_functions_given_to_a_server_are_served_by_this_process(home: Path) -> None:
+    config = a_config(
+        home,
+        *(
+            each
+            for _ in range(3)
+            for each in (asks(call("refund", "c1", order="17")), says("done"))
+        ),
+    )
+    async with a_house(config) as house, http_serving(house) as at:
+        async with connect(at.url, at.secret, timeouts=QUICK) as hf:
+            answer = await hf.ask("Refund 17", tools=[refund])
+            again = await hf.ask("Refund 17", session=answer.session_id, tools=[refund])
+            session = await house.sessions.get(house.owner, answer.session_id)
+            plain = await hf.open()
+            await hf.attach(plain.id, [refund])
+            attached = await hf.ask("Refund 17", session=plain.id)
+            rows = await hf.read(plain.id)
+        left = await house.workers.list(house.owner)
+
+    assert [each.text for each in (answer, again, attached)] == ["done"] * 3
+    assert [[part.state for part in each.calls] for each in (answer, again, attached)] == [
+        [CallState.FINISHED]
+    ] * 3
+    assert refund.definition in [tool_.as_given() for tool_ in session.tools]
+    notices = [part for row in rows for part in row.parts if isinstance(part, Notice)]
+    assert [each.code for each in notices] == [NoticeCode.TOOLS_CHANGED]
+    assert left == []
+
+
+async def test_functions_of_a_connection_serve_every_agent_that_defines_them(home: Path) -> None:
+    async with (
+        a_house(refunding(home)) as house,
+        http_serving(house) as at,
+        connect(at.url, at.secret, timeouts=QUICK, tools=[refund]),
+    ):
+        session = await clerk(house, refund)
+        rows = await played(house, session.id)
+
+    assert outcomes(rows) == ["refund ok"]
+
+
+async def test_a_worker_outlives_a_restart_of_its_server(home: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(tool_server, "PAUSE_SECONDS", 0.05)
+    config = refunding(home)
+    port = 0
+    async with AsyncExitStack() as stack:
+        async with a_house(config) as house, http_serving(house) as at:
+            port = int(at.url.rpartition(":")[2])
+            hf = await stack.enter_async_context(connect(at.url, at.secret, timeouts=QUICK))
+            task = asyncio.create_task(hf.serve_tools([refund]))
+            while not await house.workers.list(house.owner):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        async with a_house(config) as house, http_serving(house, port=port):
+            session = await clerk(house, refund)
+            rows = await played(house, session.id)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    assert outcomes(rows) == ["refund ok"]

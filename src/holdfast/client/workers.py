@@ -1,13 +1,14 @@
 """Workers of a server, and the functions of this process that it calls."""
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.client.requests import RemotePart, build_path, new_id
 from holdfast.client.sessions import session_path
 from holdfast.client.transport import ANSWER_SECONDS
 from holdfast.domain.calls import Call
 from holdfast.domain.ids import Owner, SessionId
+from holdfast.services.background_tasks import Background
 from holdfast.wire.calls import (
     CallForm,
     ClaimExtended,
@@ -40,7 +41,13 @@ from holdfast.workers.model import (
     WorkerRequest,
 )
 
+if TYPE_CHECKING:
+    from holdfast.api import Holdfast
+    from holdfast.ask.tool_server import ToolServer
+
 _WORKERS: Final = "/v1/workers"
+# Seconds that functions at work have to end when the connection is closed.
+SERVE_GRACE: Final = 1.0
 
 
 class RemoteWorkers(RemotePart):
@@ -119,3 +126,34 @@ class RemoteWorkers(RemotePart):
         """Report the progress of a claimed call."""
         path = session_path(session_id, "calls", call_id, "progress")
         await self._requests.send(path, ProgressPost(claim=claim, text=text, fraction=fraction))
+
+
+class ServedFunctions:
+    """Functions of this process that a server calls; they are served in the background."""
+
+    def __init__(self, hf: "Holdfast", background: Background) -> None:
+        self._hf = hf
+        self._background = background
+        self._server: ToolServer | None = None
+
+    def definitions(self, tools: Iterable[Callable[..., Any]]) -> "list[dict[str, Any]]":
+        """Return functions as a server stores them."""
+        # Imported here, because most programs give a server no functions.
+        from holdfast.functions.tool import as_tool
+
+        return [as_tool(each).definition for each in tools]
+
+    async def add(
+        self, tools: Sequence[Callable[..., Any]], session_id: SessionId | None = None
+    ) -> None:
+        """Serve functions, for one session or for all."""
+        from holdfast.ask.tool_server import ToolServer
+
+        server = self._server or ToolServer(self._hf, grace=SERVE_GRACE)
+        await server.add(tools, session_id)
+        if self._server is None:
+            self._server = server
+            self._background.start(server.run())
+        elif self._server is not server:
+            # Another task has begun to serve in between.
+            await self._server.add(tools, session_id)

@@ -54,11 +54,18 @@ from holdfast.domain.tools import (
     CATALOGUE,
     NARROWEST,
     Grant,
+    ToolSpec,
     narrow,
+    spec_of,
 )
 from holdfast.ports.store import Tx
 from holdfast.services.agent_processes import ProcessLimit
-from holdfast.services.agents import find_agent, used_functions, with_overrides
+from holdfast.services.agents import (
+    find_agent,
+    require_definitions,
+    used_functions,
+    with_overrides,
+)
 from holdfast.services.costs import turns_left
 from holdfast.services.journal import (
     Journal,
@@ -283,13 +290,19 @@ class SessionCreation:
         request: SessionRequest,
         *,
         id: str | None,
-        functions: tuple[str, ...] = (),
+        functions: tuple[str | ToolSpec, ...] = (),
         under: ChildOpening | None = None,
     ) -> Created[Session]:
-        """Open a session with an agent, given by id or slug; `functions` join the agent's tools."""
+        """Open a session with an agent, given by id or slug; `functions` join the agent's tools.
+
+        They are names of functions, and definitions of tools that a client runs.
+        """
         session_id = self._session_id(id)
         identity = (owner, agent, request.identity())
-        digest = digest_request(*identity, functions) if functions else digest_request(*identity)
+        own = tuple(map(spec_of, functions))
+        require_definitions(own)
+        given = tuple(tool.as_given() for tool in own)
+        digest = digest_request(*identity, given) if given else digest_request(*identity)
         if under is not None:
             digest = digest_request(*identity, under.link, under.draft.parts)
         await self.require_model(request.model)
@@ -302,9 +315,7 @@ class SessionCreation:
             wanted = request
             if under is not None:
                 chosen, wanted = await under.narrow(entry.tx, chosen, request)
-            session, notices = await self._build_session(
-                entry, chosen, wanted, session_id, functions
-            )
+            session, notices = await self._build_session(entry, chosen, wanted, session_id, own)
             await self.slots.require(entry.tx, chosen)
             opened, key = await _start_session(
                 entry, session, empty_state(session), digest, notices
@@ -411,7 +422,7 @@ class SessionCreation:
         agent: Agent,
         request: SessionRequest,
         session_id: SessionId,
-        functions: tuple[str, ...] = (),
+        functions: tuple[ToolSpec, ...] = (),
     ) -> tuple[Session, tuple[MessageDraft, ...]]:
         if agent.status is AgentStatus.ARCHIVED:
             raise Conflict(
@@ -426,11 +437,12 @@ class SessionCreation:
         model = await self._models.resolve(entry.tx, request.model) if request.model else None
         now = entry.now()
         changed = extend_agent(with_overrides(agent, request.overrides), functions)
-        own = frozenset(functions) | self._rules.functions(agent.owner)
+        names = tuple(tool.name for tool in functions)
+        own = frozenset(names) | self._rules.functions(agent.owner)
         if not own.issuperset(functions_of(changed.tools)):
             own |= await used_functions(entry.tx, agent)
         snapshot = freeze_agent(changed, context, self._rules, own)
-        wanted = None if request.tools is None else (*request.tools, *functions)
+        wanted = None if request.tools is None else (*request.tools, *names)
         require_known_tools(wanted or (), snapshot.agent, CATALOGUE | own)
         kept, tools = narrow_agent(snapshot.agent, wanted)
         session = Session(

@@ -255,6 +255,7 @@ class Workers:
 
     async def close(self, owner: Owner, worker_id: str) -> None:
         """Forget a worker; its claims stay as they are."""
+        await self._require_worker(owner, worker_id)
         await self._store.write(Brief(lambda tx: tx.workers.remove(owner, worker_id)))
 
     async def announce(self, owner: Owner, capabilities: Iterable[str]) -> None:
@@ -369,9 +370,7 @@ class Workers:
             lost, cancelled = [], []
             for claim in claims:
                 found = await tx.client_requests.by_claim(worker.owner, claim)
-                asked = (
-                    None if found is None else await _locked(tx, found.key, found.call_id)
-                )
+                asked = None if found is None else await _locked(tx, found.key, found.call_id)
                 if found is None or asked is None or asked.claim != claim:
                     lost.append(claim)
                 elif found.state is CallState.STARTED:

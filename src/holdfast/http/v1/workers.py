@@ -107,7 +107,7 @@ async def extend_worker(request: RouteRequest[NoQuery, ExtendPost]) -> Response:
     return Response(content=claims_extended(extension))
 
 
-@routes.add("DELETE", "/v1/workers/{worker_id}", "workers.close")
+@routes.add("DELETE", "/v1/workers/{worker_id}", "workers.close", errors=(Code.WORKER_NOT_FOUND,))
 async def close_worker(request: RouteRequest[NoQuery, None]) -> Response:
     """Forget a worker; its claims stay until they run out."""
     await request.holdfast.workers.close(request.owner, request.path["worker_id"])
