@@ -63,6 +63,7 @@ from holdfast.store.sqlite.connection import set_key
 from holdfast.store.sqlite.token_file import SecretFile
 from holdfast.tools.toolbox import LocalToolbox
 from holdfast.wiring import build_children, known_programs, result_bounds
+from holdfast.workers.service import Workers
 from holdfast.workflows.session_export import Exports
 from holdfast.zones.service import Zones
 from tests.new_homes import furnish
@@ -170,6 +171,14 @@ async def _assembled(
     agents = Agents(store, models, outside.clock, id_factory)
     children = build_children(config, store, journal, doorbell)
     children.connect(sessions, agents, coordinator)
+    calls = Calls(
+        store,
+        journal,
+        coordinator,
+        id_factory,
+        lease_clock=clock,
+        bound_result=result_bounds(store, Scrubber),
+    )
     return House(
         config=config,
         owner=LOCAL_OWNER,
@@ -178,14 +187,7 @@ async def _assembled(
         agents=agents,
         approvals=approvals,
         agent_processes=agent_processes,
-        calls=Calls(
-            store,
-            journal,
-            coordinator,
-            id_factory,
-            lease_clock=clock,
-            bound_result=result_bounds(store, Scrubber),
-        ),
+        calls=calls,
         children=children,
         compactions=Compactions(store, journal, inputs, runtimes),
         mcp_servers=SessionMcpServers({}, LocalToolbox(())),
@@ -204,6 +206,16 @@ async def _assembled(
         search=Search(store),
         tools=FunctionRegistry(LOCAL_OWNER, FunctionRunner(threads=2)),
         tokens=Tokens(store, outside.clock, id_factory, SecretFile(config.home), secrets.remember),
+        workers=Workers(
+            store,
+            journal,
+            coordinator,
+            doorbell,
+            kept.machine,
+            calls=calls,
+            agents=agents,
+            lease_clock=clock,
+        ),
         zones=Zones(store, journal, stamping),
         journal=journal,
         leases=leases,

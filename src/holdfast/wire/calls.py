@@ -42,8 +42,8 @@ StateWord = Literal["intended", "requested", "started", "finished", "unknown"]
 class ClaimHolderForm(Struct, frozen=True, kw_only=True):
     """The client that runs a call, and until when unless it extends its claim."""
 
-    worker: str
-    until: Instant
+    worker: Annotated[str, Meta(description="The name that the client gave itself.")]
+    until: Annotated[Instant, Meta(description="When the claim ends unless it is extended.")]
 
 
 class CallForm(Struct, frozen=True, kw_only=True):

@@ -126,6 +126,7 @@ async def claim_call(request: RouteRequest[NoQuery, ClaimPost]) -> Response:
     ClaimExtended,
     needs=Scope.TOOLS,
     errors=(Code.LEASE_LOST,),
+    example={"claim": "0199f8a6-7f3c-7e6b-9c3a-2f1d5b8e4a10"},
 )
 async def extend_claim(request: RouteRequest[NoQuery, ClaimExtendPost]) -> Response:
     """Extend the claim on a call; with `cancel` the call has ended and need not be run."""
@@ -142,6 +143,7 @@ async def extend_claim(request: RouteRequest[NoQuery, ClaimExtendPost]) -> Respo
     {202: None},
     needs=Scope.TOOLS,
     errors=(Code.CALL_NOT_OPEN, Code.INVALID_TEXT, Code.LEASE_LOST),
+    example={"claim": "0199f8a6-7f3c-7e6b-9c3a-2f1d5b8e4a10", "text": "2 of 5"},
 )
 async def report_progress(request: RouteRequest[NoQuery, ProgressPost]) -> Response:
     """Report the progress of a claimed call, as an event; at most four a second are kept."""

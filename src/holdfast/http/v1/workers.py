@@ -61,7 +61,11 @@ async def register_worker(request: RouteRequest[NoQuery, WorkerPost]) -> Respons
 
 
 @routes.post(
-    "/v1/workers/{worker_id}/next", "workers.next", WorkForm, errors=(Code.WORKER_NOT_FOUND,)
+    "/v1/workers/{worker_id}/next",
+    "workers.next",
+    WorkForm,
+    errors=(Code.WORKER_NOT_FOUND,),
+    example={"wait_s": 25, "limit": 4},
 )
 async def next_work(request: RouteRequest[NoQuery, NextPost]) -> Response:
     """Wait for calls; they are reserved for the worker for ten seconds, and stay requested.
@@ -96,6 +100,7 @@ async def next_work(request: RouteRequest[NoQuery, NextPost]) -> Response:
     "workers.extend",
     ClaimsExtended,
     errors=(Code.WORKER_NOT_FOUND,),
+    example={"claims": ["0199f8a6-7f3c-7e6b-9c3a-2f1d5b8e4a10"]},
 )
 async def extend_worker(request: RouteRequest[NoQuery, ExtendPost]) -> Response:
     """Extend the registration of a worker and its claims."""
