@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -229,17 +230,15 @@ class Workers:
         """
         ends_at, held = time.monotonic() + min(wait_s, WAIT_LONGEST), tuple(claims)
         limit = min(limit, WORK_MOST)
-        worker = await self._require_worker(owner, worker_id)
-        extended = await self._renew(worker, held)
         while True:
             # Taken before the store is read, so that a call requested meanwhile is not missed.
             bell = self._doorbell.listen(REQUESTS)
             worker = await self._require_worker(owner, worker_id)
+            known = await self._check(worker, held, extends=False)
             calls = await self._offer(worker, limit, claims_them=claim) if limit > 0 else ()
-            cancelled = await self._cancelled(owner, held)
             left = ends_at - time.monotonic()
-            if calls or cancelled or extended.lost or left <= 0:
-                return Work(calls=tuple(calls), cancelled=cancelled, lost=extended.lost)
+            if calls or known.cancelled or known.lost or left <= 0:
+                return Work(calls=calls, cancelled=known.cancelled, lost=known.lost)
             try:
                 # No bell rings when a reservation of another worker ends.
                 async with asyncio.timeout(min(left, _LOOK_SECONDS)):
@@ -251,7 +250,8 @@ class Workers:
         self, owner: Owner, worker_id: str, claims: Iterable[str] = ()
     ) -> ClaimsExtension:
         """Extend the registration of a worker and its claims."""
-        return await self._renew(await self._require_worker(owner, worker_id), tuple(claims))
+        worker = await self._require_worker(owner, worker_id)
+        return await self._check(worker, tuple(claims), extends=True)
 
     async def close(self, owner: Owner, worker_id: str) -> None:
         """Forget a worker; its claims stay as they are."""
@@ -358,37 +358,42 @@ class Workers:
             )
         return found
 
-    async def _renew(self, worker: Worker, claims: tuple[str, ...]) -> ClaimsExtension:
+    async def _check(
+        self, worker: Worker, claims: tuple[str, ...], *, extends: bool
+    ) -> ClaimsExtension:
+        """Return what became of claims; they are extended if wanted, or if a third is over."""
+        found, is_due = await self._store.read(
+            Brief(partial(self._examine, worker, claims, extends=False))
+        )
+        if not extends and not is_due:
+            return found
+        return (
+            await self._store.write(Brief(partial(self._examine, worker, claims, extends=True)))
+        )[0]
+
+    async def _examine(
+        self, worker: Worker, claims: tuple[str, ...], tx: Tx, *, extends: bool
+    ) -> tuple[ClaimsExtension, bool]:
+        """Return what became of claims, and whether they or the worker should be extended."""
         now = self._now()
+        until = now + WORKER_LEASE if extends else worker.until
         is_due = worker.until - now < WORKER_LEASE * 2 / 3
-        if not claims and not is_due:
-            return ClaimsExtension(until=worker.until)
-        until = now + WORKER_LEASE
-
-        async def write(tx: Tx) -> ClaimsExtension:
+        if extends:
             await tx.workers.save(replace(worker, until=until))
-            lost, cancelled = [], []
-            for claim in claims:
-                found = await tx.client_requests.by_claim(worker.owner, claim)
-                asked = None if found is None else await _locked(tx, found.key, found.call_id)
-                if found is None or asked is None or asked.claim != claim:
-                    lost.append(claim)
-                elif found.state is CallState.STARTED:
-                    await self._extend(tx, found.key, found.call_id, asked)
-                else:
-                    cancelled.append(found.call_id)
-            return ClaimsExtension(until=until, lost=tuple(lost), cancelled=tuple(cancelled))
-
-        return await self._store.write(Brief(write))
-
-    async def _cancelled(self, owner: Owner, claims: tuple[str, ...]) -> tuple[CallId, ...]:
-        async def read(tx: Tx) -> tuple[CallId, ...]:
-            found = [await tx.client_requests.by_claim(owner, claim) for claim in claims]
-            return tuple(
-                each.call_id for each in found if each and each.state is not CallState.STARTED
-            )
-
-        return await self._store.read(Brief(read)) if claims else ()
+        lost, cancelled = [], []
+        for claim in claims:
+            found = await tx.client_requests.by_claim(worker.owner, claim)
+            asked = None if found is None else await _locked(tx, found.key, found.call_id)
+            if found is None or asked is None or asked.claim != claim or asked.holder is None:
+                lost.append(claim)
+            elif found.state is not CallState.STARTED:
+                cancelled.append(found.call_id)
+            elif extends:
+                await self._extend(tx, found.key, found.call_id, asked)
+            else:
+                is_due |= asked.holder.until - now < timedelta(seconds=asked.lease_s) * 2 / 3
+        result = ClaimsExtension(until=until, lost=tuple(lost), cancelled=tuple(cancelled))
+        return result, is_due
 
     async def _offer(
         self, worker: Worker, limit: int, *, claims_them: bool
