@@ -171,14 +171,6 @@ async def _assembled(
     agents = Agents(store, models, outside.clock, id_factory)
     children = build_children(config, store, journal, doorbell)
     children.connect(sessions, agents, coordinator)
-    calls = Calls(
-        store,
-        journal,
-        coordinator,
-        id_factory,
-        lease_clock=clock,
-        bound_result=result_bounds(store, Scrubber),
-    )
     return House(
         config=config,
         owner=LOCAL_OWNER,
@@ -187,7 +179,14 @@ async def _assembled(
         agents=agents,
         approvals=approvals,
         agent_processes=agent_processes,
-        calls=calls,
+        calls=Calls(
+            store,
+            journal,
+            coordinator,
+            id_factory,
+            lease_clock=clock,
+            bound_result=result_bounds(store, Scrubber),
+        ),
         children=children,
         compactions=Compactions(store, journal, inputs, runtimes),
         mcp_servers=SessionMcpServers({}, LocalToolbox(())),
@@ -212,7 +211,6 @@ async def _assembled(
             coordinator,
             doorbell,
             kept.machine,
-            calls=calls,
             agents=agents,
             lease_clock=clock,
         ),

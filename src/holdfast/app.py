@@ -261,7 +261,7 @@ def _connect_functions(
     """
     records = parts.records
     calls = wiring.build_calls(records, parts.coordinator)
-    workers = wiring.build_workers(parts, calls)
+    workers = wiring.build_workers(parts)
     records.approvals.attach(parts.coordinator)
     records.children.connect(sessions, parts.agents, parts.coordinator)
     capabilities = Capabilities(

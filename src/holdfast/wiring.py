@@ -309,7 +309,7 @@ def build_calls(records: Any, coordinator: Coordinator) -> Calls:
     )
 
 
-def build_workers(parts: LoopParts, calls: Calls) -> Workers:
+def build_workers(parts: LoopParts) -> Workers:
     """Return the service of workers and of claims on calls."""
     records = parts.records
     return Workers(
@@ -318,7 +318,6 @@ def build_workers(parts: LoopParts, calls: Calls) -> Workers:
         parts.coordinator,
         records.doorbell,
         records.machine,
-        calls=calls,
         agents=parts.agents,
         lease_clock=records.lease_clock,
     )

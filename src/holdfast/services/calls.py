@@ -285,13 +285,8 @@ class Calls:
             # Only an answered call was run, as far as is known.
             writer.advance_call(call.id, lambda each: start_call(each, at=instant(writer.tick())))
         writer.add(_answer_drafts(call, answer), call.turn)
-        await self.continue_unless_asked(writer)
+        await continue_unless_asked(writer, self._lease_clock)
         return _require_call(writer.known_call(call.id)), True
-
-    async def continue_unless_asked(self, writer: SessionWriter) -> None:
-        """Continue the turn of a session unless another call of it waits for a client."""
-        if not [pair async for pair in requested_calls(writer)]:
-            await continue_turn(writer, WaitReason.CLIENT, self._lease_clock)
 
     async def settle(
         self, owner: Owner, session_id: SessionId, call_id: str, request: SettlementRequest
@@ -391,6 +386,12 @@ async def requested_calls(writer: SessionWriter) -> AsyncIterator[tuple[Call, Cl
             request = await writer.tx.client_requests.of(writer.state.key, call.id)
             if request is not None and (request.claim or call.state is CallState.REQUESTED):
                 yield call, request
+
+
+async def continue_unless_asked(writer: SessionWriter, lease_clock: Clock) -> None:
+    """Continue the turn of a session unless another call of it waits for a client."""
+    if not [pair async for pair in requested_calls(writer)]:
+        await continue_turn(writer, WaitReason.CLIENT, lease_clock)
 
 
 async def overdue_calls(writer: SessionWriter) -> list[Call]:

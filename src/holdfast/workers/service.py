@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
+from uuid import NAMESPACE_URL, uuid5
 
 from msgspec.structs import replace
 
@@ -30,7 +31,7 @@ from holdfast.ports.store import Brief, Store, Tx
 from holdfast.ports.system import REQUESTS, Clock, Doorbell, Machine
 from holdfast.services.agents import Agents, require_definitions
 from holdfast.services.background_tasks import rest
-from holdfast.services.calls import Calls, ask_client, call_claimed, lease_lost
+from holdfast.services.calls import ask_client, call_claimed, continue_unless_asked, lease_lost
 from holdfast.services.journal import (
     Journal,
     JournalTransaction,
@@ -75,7 +76,6 @@ class Workers:
         doorbell: Doorbell,
         machine: Machine,
         *,
-        calls: Calls,
         agents: Agents,
         lease_clock: Clock,
     ) -> None:
@@ -84,11 +84,9 @@ class Workers:
         self._coordinator = coordinator
         self._doorbell = doorbell
         self._machine = machine
-        self._calls = calls
         self._agents = agents
         self._lease_clock = lease_clock
         self._me = str(machine.holder())
-        self._my_id = journal.new_id()
         # A process that runs no turns would continue what it cannot run.
         if coordinator.runs_turns:
             coordinator.start(self._keep())
@@ -261,7 +259,7 @@ class Workers:
     async def announce(self, owner: Owner, capabilities: Iterable[str]) -> None:
         """Announce what this process can run that not every process can."""
         worker = Worker(
-            id=self._my_id,
+            id=str(uuid5(NAMESPACE_URL, self._me)),
             owner=owner,
             name=f"process {holder_of(self._me).pid}",
             capabilities=tuple(sorted(capabilities)),
@@ -322,7 +320,7 @@ class Workers:
             return False
         await writer.tx.client_requests.save(writer.state.key, call.id, asked.unclaimed())
         writer.add(results_after_attempts((call,)), call.turn)
-        await self._calls.continue_unless_asked(writer)
+        await continue_unless_asked(writer, self._lease_clock)
         return True
 
     async def _start(

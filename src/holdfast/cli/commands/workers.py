@@ -4,7 +4,9 @@ import typer
 
 from holdfast.cli.command import add_group, command
 from holdfast.cli.connect import connect
+from holdfast.cli.options import LIMIT, LIMIT_MOST, Cursor, Limit, page_after
 from holdfast.cli.output import Printer, local_time
+from holdfast.domain.queries import require_limit
 from holdfast.wire.workers import worker_form
 
 app = typer.Typer()
@@ -12,21 +14,24 @@ group = add_group(app, "workers")
 
 
 @command(group, "list")
-async def show_list(printer: Printer) -> None:
-    """List the processes that run calls of tools, and those that have functions of their own.
+async def show_list(printer: Printer, *, limit: Limit = LIMIT, cursor: Cursor = None) -> None:
+    """List the processes that run tools.
 
-    A process that is not heard of for half a minute is left out.
+    These are the workers that serve tools of agents, and the processes that play turns with
+    functions of their own. A process that is not heard of for half a minute is left out.
     """
+    limit = require_limit(limit, most=LIMIT_MOST)
     async with connect(printer) as holdfast:
-        found = await holdfast.workers.list(holdfast.owner)
+        every = await holdfast.workers.list(holdfast.owner)
+    shown, more = page_after(every, cursor, limit)
     printer.listing(
-        [worker_form(each) for each in found],
-        None,
+        [worker_form(each) for each in shown],
+        more,
         ("ID", "NAME", "UNTIL", "CAPABILITIES"),
         [
             (each.id, each.name, local_time(each.until), ", ".join(each.capabilities))
-            for each in found
+            for each in shown
         ],
     )
-    if not found:
+    if not every:
         printer.remark("No workers.")
