@@ -30,7 +30,7 @@ from holdfast.functions.registry import AnyTool, merge_tools
 from holdfast.functions.signatures import InvalidArgumentsError
 from holdfast.functions.tool import as_tool
 from holdfast.ports.tools import CallOutcome, PlannedCall, RequestedCall, ToolWorkspace
-from holdfast.services.background_tasks import Background, rest
+from holdfast.services.background_tasks import Background, sleep_despite_memory_error
 from holdfast.services.calls import CallAnswer
 from holdfast.workers.model import WAIT_LONGEST, ClaimRequest, OfferedCall, WorkerRequest
 
@@ -170,7 +170,7 @@ class ToolServer:
             return
         except _PASSING as error:
             log.warning("calls cannot be taken: %s", error.message)
-            await rest(PAUSE_SECONDS)
+            await sleep_despite_memory_error(PAUSE_SECONDS)
             return
         for run in list(self._runs):
             if run.is_claimed and (run.call.id in work.cancelled or run.claim in work.lost):
@@ -285,8 +285,8 @@ class ToolServer:
     async def _stop(self) -> None:
         """Give back what has not begun, let the rest end for a while, and say what is unknown."""
         await self._leave([run for run in self._runs if not run.has_begun])
-        if rest_of := [run.task for run in self._runs if run.task is not None]:
-            await asyncio.wait(rest_of, timeout=self._grace)
+        if tasks := [run.task for run in self._runs if run.task is not None]:
+            await asyncio.wait(tasks, timeout=self._grace)
         await self._leave(list(self._runs))
         with suppress(HoldfastError):
             await self._hf.workers.close(self._hf.owner, self._id)
@@ -350,7 +350,7 @@ async def _repeat(request: Callable[[], Awaitable[T]]) -> T:
             return await request()
         except _PASSING as error:
             log.warning("a call is asked about again: %s", error.message)
-            await rest(PAUSE_SECONDS)
+            await sleep_despite_memory_error(PAUSE_SECONDS)
 
 
 def _answer_of(outcome: CallOutcome, claim: str) -> CallAnswer:

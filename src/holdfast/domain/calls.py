@@ -94,12 +94,12 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
     # When its progress was last written.
     progressed_at: datetime | None = None
 
-    def claimed(self, claim: str, holder: ClaimHolder) -> "ClientRequest":
+    def with_claim(self, claim: str, holder: ClaimHolder) -> "ClientRequest":
         """Return the request with a claim of a client, or with a longer one."""
         claims = self.claims if claim in self.claims else (*self.claims, claim)
         return msgspec.structs.replace(self, claim=claim, claims=claims, holder=holder)
 
-    def unclaimed(self) -> "ClientRequest":
+    def without_claim(self) -> "ClientRequest":
         """Return the request without a claim; the ids of earlier claims stay known."""
         return msgspec.structs.replace(self, claim=None, holder=None)
 

@@ -279,7 +279,7 @@ class Calls:
         fault = _claim_fault(call, request, answer.claim)
         if fault is not None:
             return fault
-        answered = replace(request.unclaimed(), answer=digest)
+        answered = replace(request.without_claim(), answer=digest)
         await writer.tx.client_requests.save(writer.state.key, call.id, answered)
         if call.state is CallState.REQUESTED:
             # Only an answered call was run, as far as is known.

@@ -19,7 +19,7 @@ from holdfast.domain.calls import Call, CallState, ClaimHolder, ClientRequest, w
 from holdfast.domain.errors import Code, Conflict, HoldfastError, NotFound
 from holdfast.domain.events import ToolProgressed, ToolStarted
 from holdfast.domain.ids import AgentId, CallId, Owner, SessionId, SessionKey, require_uuid
-from holdfast.domain.leases import holder_of
+from holdfast.domain.leases import parse_holder
 from holdfast.domain.queries import AgentQuery
 from holdfast.domain.text import require_text
 from holdfast.domain.time import instant
@@ -30,7 +30,7 @@ from holdfast.ports.runtime import Coordinator
 from holdfast.ports.store import Brief, Store, Tx
 from holdfast.ports.system import REQUESTS, Clock, Doorbell, Machine
 from holdfast.services.agents import Agents, require_definitions
-from holdfast.services.background_tasks import rest
+from holdfast.services.background_tasks import sleep_despite_memory_error
 from holdfast.services.calls import ask_client, call_claimed, continue_unless_asked, lease_lost
 from holdfast.services.journal import (
     Journal,
@@ -143,7 +143,7 @@ class Workers:
                 return with_request(call, asked)
             if call.state is not CallState.STARTED or asked.claim != claim:
                 raise lease_lost(call)
-            return await _ask_again(writer, call, asked.unclaimed())
+            return await _ask_again(writer, call, asked.without_claim())
 
         return await self._journal.write(owner, session_id, write)
 
@@ -261,7 +261,7 @@ class Workers:
         worker = Worker(
             id=str(uuid5(NAMESPACE_URL, self._me)),
             owner=owner,
-            name=f"process {holder_of(self._me).pid}",
+            name=f"process {parse_holder(self._me).pid}",
             capabilities=tuple(sorted(capabilities)),
             until=self._now() + WORKER_LEASE,
             holder=self._me,
@@ -297,7 +297,7 @@ class Workers:
                 await self.sweep()
             except HoldfastError as error:
                 log.warning("lost claims could not be looked up: %s", error.message)
-            await rest(_LOOK_SECONDS)
+            await sleep_despite_memory_error(_LOOK_SECONDS)
 
     async def _end_claim(self, writer: SessionWriter, call_id: CallId, claim: str) -> bool:
         """End a claim that has run out; return whether the turn continues."""
@@ -316,9 +316,11 @@ class Workers:
             await continue_turn(writer, WaitReason.CLIENT, self._lease_clock)
             return True
         if asked.attempt < ATTEMPTS_MOST:
-            await _ask_again(writer, call, replace(asked.unclaimed(), attempt=asked.attempt + 1))
+            await _ask_again(
+                writer, call, replace(asked.without_claim(), attempt=asked.attempt + 1)
+            )
             return False
-        await writer.tx.client_requests.save(writer.state.key, call.id, asked.unclaimed())
+        await writer.tx.client_requests.save(writer.state.key, call.id, asked.without_claim())
         writer.add(results_after_attempts((call,)), call.turn)
         await continue_unless_asked(writer, self._lease_clock)
         return True
@@ -327,8 +329,8 @@ class Workers:
         self, writer: SessionWriter, call: Call, asked: ClientRequest, wanted: ClaimRequest
     ) -> Call:
         until = self._now() + timedelta(seconds=wanted.lease_s)
-        holder = ClaimHolder(worker=writer.clean(wanted.worker), until=until)
-        claimed = replace(asked.claimed(wanted.claim, holder), lease_s=wanted.lease_s)
+        holder = ClaimHolder(worker=writer.redact(wanted.worker), until=until)
+        claimed = replace(asked.with_claim(wanted.claim, holder), lease_s=wanted.lease_s)
         await writer.tx.client_requests.save(writer.state.key, call.id, claimed)
         event = ToolStarted(
             call_id=call.id,
@@ -497,7 +499,7 @@ class Workers:
         await self._store.write(Brief(write))
 
     def _is_gone(self, holder: str) -> bool:
-        return holder != self._me and self._machine.is_gone(holder_of(holder))
+        return holder != self._me and self._machine.is_gone(parse_holder(holder))
 
     def _now(self) -> datetime:
         return instant(self._journal.now())
