@@ -311,6 +311,8 @@ class CallsApi(Protocol):
         session_id: "SessionId | None" = None,
         *,
         state: "CallState | None" = None,
+        agent: str | None = None,
+        tool: str | None = None,
         cursor: str | None = None,
         limit: int = ...,
     ) -> "Page[Call]": ...

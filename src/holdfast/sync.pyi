@@ -392,6 +392,8 @@ class CallsApi:
         session_id: SessionId | None = ...,
         *,
         state: CallState | None = ...,
+        agent: str | None = ...,
+        tool: str | None = ...,
         cursor: str | None = ...,
         limit: int = ...,
     ) -> Page[Call]: ...

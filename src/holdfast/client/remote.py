@@ -250,12 +250,14 @@ class RemoteCalls(RemotePart):
         session_id: SessionId | None = None,
         *,
         state: CallState | None = None,
+        agent: str | None = None,
+        tool: str | None = None,
         cursor: str | None = None,
         limit: int = LIMIT_MOST,
     ) -> Page[Call]:
         """Return a page of calls, of one session or of all."""
         path = "/v1/calls" if session_id is None else session_path(session_id, "calls")
-        query = CallsQuery(state=state, limit=limit, cursor=cursor)
+        query = CallsQuery(state=state, agent=agent, tool=tool, limit=limit, cursor=cursor)
         page = await self._requests.get(path, CallList, query)
         return Page(items=tuple(map(call_of, page.data)), next_cursor=page.next_cursor)
 

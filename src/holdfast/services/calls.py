@@ -49,6 +49,7 @@ from holdfast.domain.waits import Wait, WaitReason
 from holdfast.ports.runtime import Coordinator
 from holdfast.ports.store import Store, Tx
 from holdfast.ports.system import Clock
+from holdfast.services.agents import find_agent
 from holdfast.services.batches import fill_page
 from holdfast.services.journal import (
     Journal,
@@ -172,12 +173,18 @@ class Calls:
         session_id: SessionId | None = None,
         *,
         state: CallState | None = None,
+        agent: str | None = None,
+        tool: str | None = None,
         cursor: str | None = None,
         limit: int = LIMIT_MOST,
     ) -> Page[Call]:
-        """Return the calls of one session or of all, in the order of calls within a session."""
+        """Return the calls of one session or of all, in the order of calls within a session.
+
+        `agent`, an id or a slug, and `tool` narrow them.
+        """
         require_limit(limit)
-        filters = ("calls", owner, session_id, state)
+        filters: tuple[object, ...] = ("calls", owner, session_id, state)
+        filters += (agent, tool) if agent or tool else ()
         after = decode_count(cursor, filters)
 
         async def read(tx: Tx) -> tuple[tuple[Call, ...], bool]:
@@ -187,7 +194,10 @@ class Calls:
                 else None
             )
             states = (state,) if state is not None else ()
-            query = WorkQuery(owner=owner, key=key, states=states, after=after)
+            agent_id = None if agent is None else (await find_agent(tx, owner, agent)).id
+            query = WorkQuery(
+                owner=owner, key=key, states=states, agent_id=agent_id, tool=tool, after=after
+            )
 
             async def behind(last: Call | None, most: int) -> list[Call]:
                 place = query.after if last is None else (last.sequence, last.session_id)

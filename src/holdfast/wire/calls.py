@@ -108,6 +108,8 @@ class CallsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Filters of a list of calls; `unknown` are unsettled ones, `settled` are settled ones."""
 
     state: CallState | None = None
+    agent: Annotated[str, Meta(max_length=255)] | None = None
+    tool: Annotated[str, Meta(max_length=255)] | None = None
     limit: Limit = 100
     cursor: Cursor | None = None
 

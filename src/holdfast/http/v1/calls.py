@@ -36,13 +36,27 @@ from holdfast.wire.errors import as_query_errors
 routes: Final = Routes()
 
 
-@routes.get("/v1/calls", "calls.list", CallList, also=Scope.TOOLS, is_large=True)
+@routes.get(
+    "/v1/calls",
+    "calls.list",
+    CallList,
+    also=Scope.TOOLS,
+    is_large=True,
+    errors=(Code.AGENT_NOT_FOUND,),
+)
 async def list_calls(request: RouteRequest[CallsQuery, None]) -> Response:
     """List the calls of all sessions."""
     return await _list(request, None)
 
 
-@routes.get("{session}/calls", "calls.list_of_session", CallList, also=Scope.TOOLS, is_large=True)
+@routes.get(
+    "{session}/calls",
+    "calls.list_of_session",
+    CallList,
+    also=Scope.TOOLS,
+    is_large=True,
+    errors=(Code.AGENT_NOT_FOUND,),
+)
 async def list_session_calls(request: RouteRequest[CallsQuery, None]) -> Response:
     """List the calls of a session, in order."""
     return await _list(request, await requested_session(request))
@@ -55,7 +69,13 @@ async def _list(request: RouteRequest[CallsQuery, None], session_id: SessionId |
         request.required_caller.require(Scope.READ)
     with as_query_errors():
         page = await request.holdfast.calls.list(
-            request.owner, session_id, state=query.state, cursor=query.cursor, limit=query.limit
+            request.owner,
+            session_id,
+            state=query.state,
+            agent=query.agent,
+            tool=query.tool,
+            cursor=query.cursor,
+            limit=query.limit,
         )
     return Response(content=CallList(tuple(map(call_form, page.items)), page.next_cursor))
 
