@@ -364,7 +364,11 @@ def definitions_of(tools: Tools | None) -> tuple[ToolSpec, ...]:
     found = tuple(tool_of(*each) for each in enumerate(tools or ()) if isinstance(each[1], dict))
     for tool in found:
         if tool.parameters is None:
-            raise invalid_body("tools", f"{tool.name} needs parameters, or must be a bare name")
+            raise Invalid(
+                Code.TOOL_INVALID,
+                f"The tool {tool.name} needs parameters, or must be a bare name.",
+                {"field": "tools", "tool": tool.name},
+            )
     return found
 
 

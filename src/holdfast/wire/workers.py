@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from holdfast.domain.ids import LOCAL_OWNER, AgentId, CallId, SessionId
-from holdfast.domain.tools import ToolSpec, tool_fields
-from holdfast.wire.agents import Tools
+from holdfast.wire.agents import Tools, tool_of
 from holdfast.wire.calls import CallForm, call_form, call_of
 from holdfast.wire.scalars import Instant, Uuid, format_time, parse_time
 from holdfast.workers.model import (
@@ -113,7 +112,7 @@ def worker_request(body: WorkerPost) -> WorkerRequest:
     """Return the request of a body."""
     return WorkerRequest(
         name=body.name,
-        tools=tuple(ToolSpec(**tool_fields(tool)) for tool in body.tools),
+        tools=tuple(tool_of(*each) for each in enumerate(body.tools)),
         sessions={
             name: tuple(SessionId(each.lower()) for each in sessions)
             for name, sessions in body.sessions.items()

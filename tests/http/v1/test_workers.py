@@ -154,6 +154,6 @@ async def test_a_session_may_have_tools_of_its_own(visitor: Visitor) -> None:
     stored = await visitor.house.sessions.get(visitor.house.owner, session["id"])
     assert [each.as_given() for each in stored.tools] == [REFUND, REFUND | {"name": "lookup"}]
     assert added.document["id"] == session["id"]
-    assert refusal(bare) == (400, "invalid_body")
+    assert refusal(bare) == (400, "tool_invalid")
     assert refusal(bad) == (400, "tool_invalid")
     assert [row["role"] for row in rows] == ["system"]

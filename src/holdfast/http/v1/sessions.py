@@ -83,6 +83,8 @@ routes: Final = Routes()
         Code.REPO_REQUIRED,
         Code.SECRET_IN_VARIABLES,
         Code.SESSION_LIMIT,
+        Code.TOOL_INVALID,
+        Code.TOOL_NAME_TAKEN,
         Code.UNKNOWN_TOOL,
         Code.WORKSPACE_ROOT_UNSET,
     ),
@@ -130,6 +132,7 @@ async def resolve_context(
     "sessions.add_tools",
     SessionForm,
     errors=(
+        Code.AGENT_INVALID,
         Code.INVALID_INPUT,
         Code.SESSION_CLOSED,
         Code.SESSION_FAILED,

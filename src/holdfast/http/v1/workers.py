@@ -38,8 +38,11 @@ async def list_workers(request: RouteRequest[NoQuery, None]) -> Response:
     "workers.register",
     {201: WorkerForm},
     errors=(
+        Code.AGENT_INVALID,
         Code.AGENT_NOT_FOUND,
+        Code.INVALID_ID,
         Code.INVALID_INPUT,
+        Code.INVALID_TEXT,
         Code.SESSION_NOT_FOUND,
         Code.TOOL_CHANGED,
         Code.TOOL_INVALID,
