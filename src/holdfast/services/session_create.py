@@ -56,16 +56,10 @@ from holdfast.domain.tools import (
     Grant,
     ToolSpec,
     narrow,
-    spec_of,
 )
 from holdfast.ports.store import Tx
 from holdfast.services.agent_processes import ProcessLimit
-from holdfast.services.agents import (
-    find_agent,
-    require_definitions,
-    used_functions,
-    with_overrides,
-)
+from holdfast.services.agents import find_agent, used_functions, with_overrides
 from holdfast.services.costs import turns_left
 from holdfast.services.journal import (
     Journal,
@@ -290,21 +284,14 @@ class SessionCreation:
         request: SessionRequest,
         *,
         id: str | None,
-        functions: tuple[str | ToolSpec, ...] = (),
+        functions: tuple[ToolSpec, ...] = (),
         under: ChildOpening | None = None,
     ) -> Created[Session]:
-        """Open a session with an agent, given by id or slug; `functions` join the agent's tools.
-
-        They are names of functions, and definitions of tools that a client runs.
-        """
+        """Open a session with an agent, given by id or slug; `functions` join the agent's tools."""
         session_id = self._session_id(id)
-        identity = (owner, agent, request.identity())
-        own = tuple(map(spec_of, functions))
-        require_definitions(own)
-        given = tuple(tool.as_given() for tool in own)
-        digest = digest_request(*identity, given) if given else digest_request(*identity)
-        if under is not None:
-            digest = digest_request(*identity, under.link, under.draft.parts)
+        given = (tuple(tool.as_given() for tool in functions),) if functions else ()
+        parent = () if under is None else (under.link, under.draft.parts)
+        digest = digest_request(owner, agent, request.identity(), *given, *parent)
         await self.require_model(request.model)
 
         async def compose(entry: JournalTransaction) -> Created[Session]:
@@ -315,7 +302,9 @@ class SessionCreation:
             wanted = request
             if under is not None:
                 chosen, wanted = await under.narrow(entry.tx, chosen, request)
-            session, notices = await self._build_session(entry, chosen, wanted, session_id, own)
+            session, notices = await self._build_session(
+                entry, chosen, wanted, session_id, functions
+            )
             await self.slots.require(entry.tx, chosen)
             opened, key = await _start_session(
                 entry, session, empty_state(session), digest, notices

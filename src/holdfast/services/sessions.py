@@ -116,8 +116,10 @@ class Sessions:
 
         With `under` it is opened by another session, with its first message.
         """
+        own = tuple(map(spec_of, functions))
+        require_definitions(own)
         made = await self._creation.open(
-            owner, agent, request or SessionRequest(), id=id, functions=functions, under=under
+            owner, agent, request or SessionRequest(), id=id, functions=own, under=under
         )
         return await self._finish_create(made, cause="opened")
 
