@@ -32,6 +32,7 @@ from bench import (  # noqa: F401 — they register
     turn_costs,
     turns,
     web,
+    workers,
     zones,
 )
 from bench.figures import MEASURES, Figure, workplace

@@ -63,6 +63,7 @@ from holdfast.store.sqlite.connection import set_key
 from holdfast.store.sqlite.token_file import SecretFile
 from holdfast.tools.toolbox import LocalToolbox
 from holdfast.wiring import build_children, known_programs, result_bounds
+from holdfast.workers.service import Workers
 from holdfast.workflows.session_export import Exports
 from holdfast.zones.service import Zones
 from tests.new_homes import furnish
@@ -204,6 +205,15 @@ async def _assembled(
         search=Search(store),
         tools=FunctionRegistry(LOCAL_OWNER, FunctionRunner(threads=2)),
         tokens=Tokens(store, outside.clock, id_factory, SecretFile(config.home), secrets.remember),
+        workers=Workers(
+            store,
+            journal,
+            coordinator,
+            doorbell,
+            kept.machine,
+            agents=agents,
+            lease_clock=clock,
+        ),
         zones=Zones(store, journal, stamping),
         journal=journal,
         leases=leases,

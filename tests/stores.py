@@ -36,6 +36,7 @@ CONTRACT: Final = {
     "execution": ("*",),
     "http": ("*",),
     "children": ("*",),
+    "workers": ("*",),
 }
 # About files, or about what only a file can be damaged in: these run on the embedded store.
 EMBEDDED: Final = {
@@ -70,8 +71,9 @@ USUAL: Final = {
     "importers": ("test_template_sessions",),
     "services": (
         *("test_turns", "test_messages", "test_interrupts", "test_recovery", "test_events"),
-        *("test_process_limit", "test_pauses", "test_client_calls"),
+        *("test_process_limit", "test_pauses", "test_client_calls", "test_claims"),
     ),
+    "workers": ("test_workers",),
     "zones": ("test_adoption", "test_archives", "test_binding", "test_replay", "test_service"),
     "engine": ("test_runtime",),
     "http": ("test_sessions", "test_messages"),

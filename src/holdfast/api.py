@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from holdfast.ask.children import ChildrenApi, SpawnVerbs
+from holdfast.ask.serving import ServeVerbs, WorkersApi
 from holdfast.ask.verbs import AskVerbs
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.errors import out_of_memory
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from holdfast.services.sessions import Sessions, Verification
     from holdfast.services.tokens import Tokens
     from holdfast.services.turns import Compactions
+    from holdfast.workers.service import Workers
     from holdfast.workflows.session_export import Export, ExportFormat, Exports, ExportStream, Line
     from holdfast.zones.service import Zones
 
@@ -309,6 +311,8 @@ class CallsApi(Protocol):
         session_id: "SessionId | None" = None,
         *,
         state: "CallState | None" = None,
+        agent: str | None = None,
+        tool: str | None = None,
         cursor: str | None = None,
         limit: int = ...,
     ) -> "Page[Call]": ...
@@ -410,7 +414,7 @@ class SessionViewsApi(Protocol):
     async def list(self, query: "SessionQuery", *, cursor: str | None = None) -> "OverviewPage": ...
 
 
-class Holdfast(AskVerbs, SpawnVerbs, Protocol):
+class Holdfast(AskVerbs, SpawnVerbs, ServeVerbs, Protocol):
     """All verbs, local or remote; `open`, `send`, `follow` and `read` act for `owner`."""
 
     @property
@@ -450,6 +454,8 @@ class Holdfast(AskVerbs, SpawnVerbs, Protocol):
     @property
     def sessions(self) -> SessionsApi: ...
     @property
+    def workers(self) -> WorkersApi: ...
+    @property
     def zones(self) -> ZonesApi: ...
 
     async def defaults(self) -> Defaults: ...
@@ -479,7 +485,7 @@ class Holdfast(AskVerbs, SpawnVerbs, Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalHoldfast(AskVerbs, SpawnVerbs, LoopVerbs):
+class LocalHoldfast(AskVerbs, SpawnVerbs, ServeVerbs, LoopVerbs):
     """An open store with all services, and the four methods that most programs need."""
 
     config: "Config"
@@ -508,6 +514,7 @@ class LocalHoldfast(AskVerbs, SpawnVerbs, LoopVerbs):
     search: "Search"
     tokens: "Tokens"
     tools: "FunctionRegistry"
+    workers: "Workers"
     zones: "Zones"
     # Built when the first loop is registered or the first turn is held.
     loops: LoopService | None = None

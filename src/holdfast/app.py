@@ -67,6 +67,7 @@ from holdfast.services.turns import Compactions, Turns
 from holdfast.store.database_url import password_of
 from holdfast.store.sqlite.change_watch import StoreDoorbell
 from holdfast.store.sqlite.token_file import SecretFile
+from holdfast.workers.service import Workers
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.session_export import Exports, WorkflowFormat, WorkflowTexts
 from holdfast.zones.service import Zones
@@ -210,10 +211,9 @@ async def _assemble(
     await stack.enter_async_context(coordinator)
     creation = SessionCreation(journal, models, records.repos, folders, rules)
     sessions = Sessions(store, journal, creation, leases, coordinator)
-    calls = wiring.build_calls(records, coordinator)
     agents = Agents(store, models, clock, id_factory, _agent_rules(config, secrets))
     parts = wiring.LoopParts(records, turns, inputs, coordinator, models, agents, tools, clock)
-    foreign = _connect_functions(functions, run.loops, parts, sessions, calls)
+    calls, workers, foreign = _connect_functions(functions, run.loops, parts, sessions)
     return LocalHoldfast(
         config=config,
         owner=functions.owner,
@@ -241,6 +241,7 @@ async def _assemble(
         search=Search(store),
         tokens=Tokens(store, clock, id_factory, _token_file(config), secrets.remember),
         tools=functions,
+        workers=workers,
         zones=records.zones,
         loops=run.loops,
         foreign=foreign,
@@ -253,13 +254,14 @@ def _connect_functions(
     loops: "_DeferredLoops",
     parts: wiring.LoopParts,
     sessions: Sessions,
-    calls: Calls,
-) -> "_Deferred":
+) -> tuple[Calls, Workers, "_Deferred"]:
     """Connect the functions of the program, as tools and as loops, with what they write to.
 
-    Return the sessions that frameworks run, which are a part of the program as well.
+    Return the calls, those who run them for others, and the sessions that frameworks run.
     """
     records = parts.records
+    calls = wiring.build_calls(records, parts.coordinator)
+    workers = wiring.build_workers(parts)
     records.approvals.attach(parts.coordinator)
     records.children.connect(sessions, parts.agents, parts.coordinator)
     capabilities = Capabilities(
@@ -269,6 +271,7 @@ def _connect_functions(
         records.lease_clock,
         owner=functions.owner,
         missing=functions.missing,
+        announce=partial(workers.announce, functions.owner),
     )
     functions.connect(
         sessions.add_functions,
@@ -278,7 +281,8 @@ def _connect_functions(
     )
     loops.connect(partial(wiring.build_loops, functions, parts, capabilities))
     loop = asyncio.get_running_loop()
-    return _Deferred(partial(wiring.build_foreign, parts, sessions, loop, functions.owner))
+    foreign = _Deferred(partial(wiring.build_foreign, parts, sessions, loop, functions.owner))
+    return calls, workers, foreign
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 # Generated from the protocol: python -m tests.api.sync_stub
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
@@ -45,6 +45,14 @@ from holdfast.services.calls import CallAnswer, SettlementRequest
 from holdfast.services.session_lifecycle import DeletePolicy, Interruption, Resumption
 from holdfast.services.session_views import OverviewPage, SessionOverview
 from holdfast.services.sessions import Verification
+from holdfast.workers.model import (
+    ClaimExtension,
+    ClaimRequest,
+    ClaimsExtension,
+    Work,
+    Worker,
+    WorkerRequest,
+)
 from holdfast.workflows.session_export import Export, ExportFormat, Line
 from holdfast.zones.lines import LineQuery, Lines
 from holdfast.zones.model import (
@@ -163,6 +171,54 @@ class SpawnVerbs:
         tools: tuple[str, ...] | None = ...,
         id: str | None = ...,
     ) -> Child: ...
+
+class WorkersApi:
+    def register(self, owner: Owner, request: WorkerRequest, *, id: str | None = ...) -> Worker: ...
+    def list(self, owner: Owner) -> list[Worker]: ...
+    def next(
+        self,
+        owner: Owner,
+        worker_id: str,
+        *,
+        claims: Iterable[str] = ...,
+        limit: int = ...,
+        wait_s: float = ...,
+        claim: bool = ...,
+    ) -> Work: ...
+    def extend(
+        self, owner: Owner, worker_id: str, claims: Iterable[str] = ...
+    ) -> ClaimsExtension: ...
+    def close(self, owner: Owner, worker_id: str) -> None: ...
+    def claim(
+        self, owner: Owner, session_id: SessionId, call_id: str, request: ClaimRequest
+    ) -> Call: ...
+    def extend_claim(
+        self, owner: Owner, session_id: SessionId, call_id: str, claim: str
+    ) -> ClaimExtension: ...
+    def release(self, owner: Owner, session_id: SessionId, call_id: str, claim: str) -> Call: ...
+    def progress(
+        self,
+        owner: Owner,
+        session_id: SessionId,
+        call_id: str,
+        claim: str,
+        text: str,
+        *,
+        fraction: float | None = ...,
+    ) -> None: ...
+
+class ServeVerbs:
+    def serve_tools(
+        self,
+        tools: Sequence[Callable[..., Any]],
+        *,
+        agent: str | None = ...,
+        session: str | None = ...,
+        concurrency: int = ...,
+        grace: float = ...,
+        update: bool = ...,
+        name: str | None = ...,
+    ) -> None: ...
 
 class ObservationsApi:
     def submit(
@@ -336,6 +392,8 @@ class CallsApi:
         session_id: SessionId | None = ...,
         *,
         state: CallState | None = ...,
+        agent: str | None = ...,
+        tool: str | None = ...,
         cursor: str | None = ...,
         limit: int = ...,
     ) -> Page[Call]: ...
@@ -398,7 +456,7 @@ class SessionViewsApi:
     def get(self, owner: Owner, session_id: SessionId) -> SessionOverview: ...
     def list(self, query: SessionQuery, *, cursor: str | None = ...) -> OverviewPage: ...
 
-class Holdfast(AskVerbs, SpawnVerbs):
+class Holdfast(AskVerbs, SpawnVerbs, ServeVerbs):
     @property
     def owner(self) -> Owner: ...
     @property
@@ -435,6 +493,8 @@ class Holdfast(AskVerbs, SpawnVerbs):
     def session_views(self) -> SessionViewsApi: ...
     @property
     def sessions(self) -> SessionsApi: ...
+    @property
+    def workers(self) -> WorkersApi: ...
     @property
     def zones(self) -> ZonesApi: ...
     def defaults(self) -> Defaults: ...
@@ -475,4 +535,5 @@ def connect(
     *,
     timeouts: Timeouts | None = ...,
     tls: ssl.SSLContext | None = ...,
+    tools: Sequence[Callable[..., Any]] = ...,
 ) -> AbstractContextManager[Holdfast]: ...

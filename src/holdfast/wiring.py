@@ -37,6 +37,7 @@ from holdfast.services.journal import Journal
 from holdfast.services.media import SessionOutputStore
 from holdfast.services.secrets import Secrets
 from holdfast.services.stamping import IdFactory, Stamping
+from holdfast.workers.service import Workers
 
 if TYPE_CHECKING:
     from holdfast.acp.client.agent_command import StartSettings
@@ -304,6 +305,20 @@ def build_calls(records: Any, coordinator: Coordinator) -> Calls:
         records.id_factory,
         lease_clock=records.lease_clock,
         bound_result=result_bounds(records.store, lambda: records.secrets.scrubber),
+    )
+
+
+def build_workers(parts: LoopParts) -> Workers:
+    """Return the service of workers and of claims on calls."""
+    records = parts.records
+    return Workers(
+        records.store,
+        records.journal,
+        parts.coordinator,
+        records.doorbell,
+        records.machine,
+        agents=parts.agents,
+        lease_clock=records.lease_clock,
     )
 
 

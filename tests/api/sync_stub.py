@@ -17,6 +17,7 @@ MODULES = {
     "holdfast.zones.api": "zones/api.py",
     "holdfast.ask.verbs": "ask/verbs.py",
     "holdfast.ask.children": "ask/children.py",
+    "holdfast.ask.serving": "ask/serving.py",
     "holdfast.api": "api.py",
 }
 OPENERS = {"holdfast.app": "app.py", "holdfast.client.remote": "client/remote.py"}

@@ -23,13 +23,13 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(house: Holdfast, *, life: float = 300.0) -> AsyncIterator[Served]:
+async def serving(house: Holdfast, *, life: float = 300.0, port: int = 0) -> AsyncIterator[Served]:
     """Serve a house; `life` is how long a stream lasts before its reader has to come back."""
 
     async def well() -> None:
         """Be a store that can be written."""
 
-    with listen("127.0.0.1", 0) as listener:
+    with listen("127.0.0.1", port) as listener:
         _, secret = await house.tokens.ensure_local()
         app = create_app(house, well, AppOptions(port=listener.getsockname()[1], life=life))
         ready, stop = asyncio.Event(), asyncio.Event()

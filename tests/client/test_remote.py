@@ -167,5 +167,5 @@ def test_the_client_loads_nothing_of_the_server() -> None:
     assert {name.split(".")[1] for name in ours} == {
         *("api", "ask", "client", "domain", "own_loops", "ports", "services", "wire"),
         # The values of features, which the verbs take and return.
-        *("children", "observations", "search", "workflows", "zones"),
+        *("children", "observations", "search", "workers", "workflows", "zones"),
     }

@@ -19,7 +19,8 @@ LISTED = {
 }
 # `api.py` imports the services for type checkers only.
 NAMES = {**vars(collections.abc), **vars(app), "KnownProgram": KnownProgram, "Owner": Owner}
-PARTS = {"children", "functions", "observations", "search", "services", "workflows", "zones"}
+PARTS = {"children", "functions", "observations", "search", "services", "workers"}
+PARTS |= {"workflows", "zones"}
 SERVICES = {
     name: kind
     for name, kind in get_type_hints(LocalHoldfast, localns=NAMES).items()
@@ -48,6 +49,7 @@ FOR_NEIGHBOURS = {
         *("resolve", "sign_in_code", "still_valid"),
     },
     "tools": {"close", "connect", "find", "missing", "names", "open_with"},
+    "workers": {"announce", "sweep"},
     "zones": {"raw_lines"},
 }
 

@@ -51,6 +51,7 @@ WOVEN = {
     },
     "store/sqlite/checks.py": {"SELECTED"},
     "observations/rows.py": {"NEWEST", "SELECTED", "WITH_NEWEST", "_KNOWN"},
+    "store/client_requests.py": {"', :'.join(named)", "column"},
     "store/sessions.py": {
         "_HEAD",
         "_SESSION",
@@ -73,6 +74,7 @@ FEATURE_TABLES = {
     "search/documents.py",
     "search/index.py",
     "search/tables.py",
+    "workers/tables.py",
     "zones/tables.py",
 }
 

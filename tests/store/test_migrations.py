@@ -166,6 +166,7 @@ def test_all_tables_are_strict_and_all_of_them_ours(connection: Connection) -> N
         "tokens",
         "tombstones",
         "waits",
+        "workers",
         "zone_files",
         "zone_parts",
     }

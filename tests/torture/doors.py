@@ -30,6 +30,7 @@ NOWHERE: Mapping[str, str] = {
     "message_id": "0192f0c1-0000-7000-8000-00000000f00d",
     "approval_id": "0192f0c1-0000-7000-8000-00000000fade",
     "call_id": "nowhere",
+    "worker_id": "0192f0c1-0000-7000-8000-00000000f0e5",
     "model_id": "0192f0c1-0000-7000-8000-00000000face",
     "hash": "0" * 64,
     "definition_id": "nobody",

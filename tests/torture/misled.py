@@ -64,6 +64,13 @@ def regretful() -> None:
     _wrap(RegrettingStore)
 
 
+def trusting() -> None:
+    """Take the answer of a client to a call that another one has claimed."""
+    from holdfast.services import calls
+
+    calls._claim_fault = lambda *_: None
+
+
 def reckless() -> None:
     """Let Postgres acknowledge what is not on disk, and believe it."""
     from holdfast.store.postgres import connect
@@ -219,7 +226,7 @@ FAULTS: Final[dict[str, Callable[[], None]]] = {
     each.__name__: each
     for each in (
         *(blind, brief, easy, forgetful, hasty, herding, hospitable, numbering, oblivious),
-        *(patient, raw, reckless, regretful, repeating, watchful, whole),
+        *(patient, raw, reckless, regretful, repeating, trusting, watchful, whole),
     )
 }
 

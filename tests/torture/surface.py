@@ -23,6 +23,7 @@ from holdfast.http.server import listen, serve, url_of
 from holdfast.http.sse import OpenStreams
 from holdfast.http.system_routes import system_routes
 from holdfast.mcp.http_transport import McpEndpoint
+from holdfast.workers import service as workers
 from tests.http.v1.client import a_repository
 from tests.stand_ins import PATIENCE
 
@@ -103,6 +104,8 @@ def _application(
     if routes is not None:
         own = system_routes(well, metrics, lambda: encode_document(routes, "0"), names)
         table = RouteTable((*own, *routes))
+    # As streams, requests that wait come to an end soon.
+    workers.WAIT_LONGEST = STREAM_SECONDS  # type: ignore[misc]
     streams = OpenStreams(house, metrics, lambda: 0.5, life=STREAM_SECONDS)
     rules = AppContext(names=names, name="request", metrics=metrics, streams=streams)
     return Application(house, table, Authenticator(house.tokens), rules)

@@ -115,6 +115,7 @@ LISTS = (
     "/v1/costs?group_by=session",
     "/v1/costs?group_by=agent",
     "/v1/defaults",
+    "/v1/workers",
     "/v1/history",
     "/v1/entities?entity_type=agent_session",
     "/v1/timeline?entity_id=FU-1",
@@ -327,6 +328,7 @@ async def things(visitor: Visitor, session: Mapping[str, Any], folder: Path) -> 
     await visitor.post(f"/v1/zones/{session['agent_id']}/output", {"line": folder.name})
     # Named otherwise than what is in it: whoever asks by a name may find the name in the answer.
     nick = hashlib.sha256(content).hexdigest()[:12]
+    worker = await visitor.post("/v1/workers", {"name": nick, "tools": ["refund"]})
     told = {
         "session_id": f"told-{nick}",
         "actions": [{"type": "a", "result": folder.name}],
@@ -337,6 +339,7 @@ async def things(visitor: Visitor, session: Mapping[str, Any], folder: Path) -> 
     }
     history = (await visitor.post("/v1/history", told)).document
     return {
+        "worker_id": worker.document["id"],
         "session_key": told["session_id"],
         "checkpoint": "reached",
         "key": told["idempotency_key"],

@@ -44,6 +44,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "sessions": ("commands.sessions", "Manage sessions."),
     "approvals": ("commands.approvals", "List and answer approval requests of agents."),
     "calls": ("commands.calls", "List, answer and settle tool calls."),
+    "workers": ("commands.workers", "List the processes that run tools."),
     "agents": ("commands.agents", "Manage agents."),
     "zones": ("commands.zones", "Manage the zones of agents and their archives."),
     "repos": ("commands.repos", "Manage the repositories agents may work in."),

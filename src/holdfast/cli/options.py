@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeVar
 
 import typer
 
@@ -248,3 +248,27 @@ def message_cursor(cursor: str | None, after: int) -> int:
             "The cursor does not belong to this listing; start without --cursor.",
         )
     return int(cursor)
+
+
+class Identified(Protocol):
+    """Anything with an id."""
+
+    @property
+    def id(self) -> str: ...
+
+
+Item = TypeVar("Item", bound=Identified)
+
+
+def page_after(
+    every: Sequence[Item], cursor: str | None, limit: int
+) -> tuple[Sequence[Item], str | None]:
+    """Return a page of a whole listing: what follows a cursor, and the next cursor."""
+    ids = [each.id for each in every]
+    if cursor is not None and cursor not in ids:
+        raise Invalid(
+            Code.INVALID_CURSOR,
+            "The cursor does not belong to this listing; start without --cursor.",
+        )
+    rest = every if cursor is None else every[ids.index(cursor) + 1 :]
+    return rest[:limit], rest[limit - 1].id if len(rest) > limit else None

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.api import Defaults
 from holdfast.ask.children import SpawnVerbs
+from holdfast.ask.serving import ServeVerbs
 from holdfast.ask.verbs import AskVerbs
 from holdfast.client.observations import RemoteObservations, RemoteSearch
 from holdfast.client.requests import RemotePart, Requests, Timeouts, build_path, build_query, new_id
@@ -23,6 +24,7 @@ from holdfast.client.sessions import (
 )
 from holdfast.client.stream import FollowRequest, ResumingStream
 from holdfast.client.transport import Transport
+from holdfast.client.workers import RemoteWorkers, ServedFunctions
 from holdfast.client.zones import RemoteZones
 from holdfast.domain.agents import Agent
 from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
@@ -46,6 +48,7 @@ from holdfast.domain.sessions import (
 from holdfast.domain.text import require_int, require_str
 from holdfast.own_loops import LoopVerbs
 from holdfast.services.agents import BUILT_IN
+from holdfast.services.background_tasks import Background
 from holdfast.services.calls import CallAnswer, SettlementRequest
 from holdfast.wire.agents import (
     AgentForm,
@@ -86,19 +89,9 @@ from holdfast.wire.messages import (
 from holdfast.wire.models import DefaultsForm, ModelForm, ModelList, model_post, model_value
 from holdfast.wire.recordings import RecordedForm, record_post, recorded_of
 from holdfast.wire.repo_sessions import RepoForm, RepoList, RepoPost, repo_of
-from holdfast.wire.session_actions import Exported, ExportPost, ExportQuery
+from holdfast.wire.session_actions import Exported, ExportPost, ExportQuery, ToolsPost
 from holdfast.wire.sessions import SessionForm, session_of, session_post
 from holdfast.workflows.session_export import FILES, Export, ExportFormat, ExportStream, Line
-
-
-def _refuse_functions(tools: Sequence[Callable[..., Any] | str]) -> None:
-    if any(not isinstance(each, str) for each in tools):
-        raise Invalid(
-            Code.OPTION_NOT_OFFERED,
-            "A server cannot call functions of this process; use open_holdfast instead of connect, "
-            "or name a tool that the server has.",
-            {"options": ["tools"]},
-        )
 
 
 class RemoteAgents(RemotePart):
@@ -257,12 +250,14 @@ class RemoteCalls(RemotePart):
         session_id: SessionId | None = None,
         *,
         state: CallState | None = None,
+        agent: str | None = None,
+        tool: str | None = None,
         cursor: str | None = None,
         limit: int = LIMIT_MOST,
     ) -> Page[Call]:
         """Return a page of calls, of one session or of all."""
         path = "/v1/calls" if session_id is None else session_path(session_id, "calls")
-        query = CallsQuery(state=state, limit=limit, cursor=cursor)
+        query = CallsQuery(state=state, agent=agent, tool=tool, limit=limit, cursor=cursor)
         page = await self._requests.get(path, CallList, query)
         return Page(items=tuple(map(call_of, page.data)), next_cursor=page.next_cursor)
 
@@ -433,15 +428,17 @@ def _number(item: Event | Gap) -> int:
 _decoder: Final = msgspec.json.Decoder(Event)
 
 
-class RemoteHoldfast(AskVerbs, SpawnVerbs, LoopVerbs):
+class RemoteHoldfast(AskVerbs, SpawnVerbs, ServeVerbs, LoopVerbs):
     """The API of one server. Idempotent requests are retried when the connection breaks.
 
     Requests that create something carry an id, so they are idempotent.
     """
 
-    def __init__(self, requests: Requests) -> None:
+    def __init__(self, requests: Requests, background: Background) -> None:
         # For routes without a method here.
         self.requests: Final = requests
+        # Those that were given to the server; they run until the connection is closed.
+        self.functions: Final = ServedFunctions(self, background)
         # A server shows the caller's own objects, and does not name their owner.
         self.owner: Final = LOCAL_OWNER
         self.agents: Final = RemoteAgents(requests)
@@ -461,6 +458,7 @@ class RemoteHoldfast(AskVerbs, SpawnVerbs, LoopVerbs):
         self.session_views: Final = RemoteSessionViews(requests)
         self.sessions: Final = RemoteSessions(requests)
         self.costs: Final = RemoteCosts(requests)
+        self.workers: Final = RemoteWorkers(requests)
         self.zones: Final = RemoteZones(requests)
         self._defaults: Defaults | None = None
 
@@ -481,19 +479,29 @@ class RemoteHoldfast(AskVerbs, SpawnVerbs, LoopVerbs):
         id: str | None = None,
         tools: Sequence[Callable[..., Any] | str] = (),
     ) -> Session:
-        """Open a session; it is on the server's disk when this returns."""
+        """Open a session; it is on the server's disk when this returns.
+
+        `tools` are names, and functions: the session stores their definitions, and this process
+        runs their calls.
+        """
         require_str(agent, field="agent")
         require_session_request(request)
-        _refuse_functions(tools)
-        if tools:
-            request = replace(request or SessionRequest(), tools=tuple(map(str, tools)))
-        body = session_post(request or SessionRequest(), id=id or new_id())
+        functions = [each for each in tools if not isinstance(each, str)]
+        if names := tuple(each for each in tools if isinstance(each, str)):
+            request = replace(request or SessionRequest(), tools=names)
+        definitions = self.functions.definitions(functions)
+        body = session_post(request or SessionRequest(), id=id or new_id(), definitions=definitions)
         path = build_path("v1", "agents", agent, "sessions")
-        return session_of(await self.requests.post(path, body, SessionForm))
+        session = session_of(await self.requests.post(path, body, SessionForm))
+        if functions:
+            await self.functions.add(functions, session.id)
+        return session
 
     async def attach(self, session_id: SessionId, tools: Sequence[Callable[..., Any]]) -> None:
-        """Refuse: a server cannot call functions of this process."""
-        _refuse_functions(tools)
+        """Add functions to the tools of a session; this process runs their calls."""
+        body = ToolsPost(tools=tuple(self.functions.definitions(tools)))
+        await self.requests.post(session_path(session_id, "tools"), body, SessionForm)
+        await self.functions.add(tools, session_id)
 
     async def send(
         self,
@@ -554,10 +562,12 @@ async def connect(
     *,
     timeouts: Timeouts | None = None,
     tls: ssl.SSLContext | None = None,
+    tools: Sequence[Callable[..., Any]] = (),
 ) -> AsyncIterator[RemoteHoldfast]:
     """Connect to a server; the first request is made by the first verb.
 
-    `tls` is for servers whose certificate the system does not trust.
+    `tools` are functions that this process runs for agents that define them. `tls` is for servers
+    whose certificate the system does not trust.
     """
     headers = {"user-agent": "holdfast"}
     if token is not None:
@@ -565,6 +575,10 @@ async def connect(
         headers["authorization"] = f"Bearer {token.strip()}"
     requests = Requests(Transport(url, headers, tls), timeouts or Timeouts())
     try:
-        yield RemoteHoldfast(requests)
+        async with Background() as background:
+            hf = RemoteHoldfast(requests, background)
+            if tools:
+                await hf.functions.add(tools)
+            yield hf
     finally:
         await requests.transport.aclose()

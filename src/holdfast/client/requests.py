@@ -214,6 +214,11 @@ class Requests:
         )
         return self._decode(await self._send(sent), kind)
 
+    async def send(self, path: str, body: Struct) -> None:
+        """Post a body that has no decoded response."""
+        sent = HttpRequest(method="POST", target=path, headers=_JSON, body=_encoder.encode(body))
+        await self._send(sent)
+
     async def upload(self, path: str, content: bytes, content_type: str, kind: type[T]) -> T:
         """Post raw content; repeating it has no other effect."""
         headers = {"content-type": content_type}

@@ -374,15 +374,15 @@ def _without_nothing(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def extend_agent(agent: Agent, functions: tuple[str, ...]) -> Agent:
-    """Return the agent with the functions that its session is opened with."""
+def extend_agent(agent: Agent, functions: tuple[ToolSpec, ...]) -> Agent:
+    """Return the agent with the functions and definitions that its session is opened with."""
     if functions and isinstance(agent.runtime, AcpRuntime):
         raise Invalid(
             Code.OPTION_NOT_OFFERED,
             f"Agent {agent.slug} is a program and has its own tools; functions need a model agent.",
         )
     named = {tool.name for tool in agent.tools}
-    added = tuple(ToolSpec(name=name) for name in functions if name not in named)
+    added = tuple(tool for tool in functions if tool.name not in named)
     return replace(agent, tools=(*agent.tools, *added)) if added else agent
 
 

@@ -2,7 +2,7 @@
 
 intended ──▶ started ──▶ finished
     │  │         └─────▶ unknown ◀─▶ settled (retried · skipped · marked done)
-    │  └─▶ requested (a client runs it) ──▶ started, when its answer comes
+    │  └─▶ requested (a client runs it) ◀─▶ started, when a client claims or answers it
     │          └─▶ finished (not answered in time, or its turn ended)
     └─▶ finished (refused or skipped before it ran)
 
@@ -43,6 +43,13 @@ class Settlement(StrEnum):
     MARKED_DONE = "marked_done"
 
 
+class ClaimHolder(Struct, frozen=True, kw_only=True):
+    """The client that runs a call, and until when it is its own unless it extends the claim."""
+
+    worker: str
+    until: datetime
+
+
 class Call(Struct, frozen=True, kw_only=True):
     """One tool call of a session."""
 
@@ -60,26 +67,51 @@ class Call(Struct, frozen=True, kw_only=True):
     result_sequence: int | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
-    # Until when the client may answer; only while the call is requested.
+    # Until when the client may answer; only while the call is requested or claimed.
     deadline_at: datetime | None = None
+    # How often clients were asked to run it, and the client that does now.
+    attempt: int = 1
+    claim: ClaimHolder | None = None
 
 
 class ClientRequest(Struct, frozen=True, kw_only=True):
     """The request to a client to run a call, and the digest of the first answer to it.
 
-    `is_late` means that the call had ended before, so the answer is not its result.
+    `is_late` means that the call had ended before, so the answer is not its result. `claim` is the
+    id of the claim under which the call runs, `claims` are all that it ever had. Without a claim
+    the `holder` is the worker for which the call is reserved.
     """
 
     deadline_at: datetime
     answer: str | None = None
     is_late: bool = False
+    attempt: int = 1
+    claim: str | None = None
+    claims: tuple[str, ...] = ()
+    holder: ClaimHolder | None = None
+    # How many seconds a claim lasts unless it is extended.
+    lease_s: float = 15.0
+    # When its progress was last written.
+    progressed_at: datetime | None = None
+
+    def with_claim(self, claim: str, holder: ClaimHolder) -> "ClientRequest":
+        """Return the request with a claim of a client, or with a longer one."""
+        claims = self.claims if claim in self.claims else (*self.claims, claim)
+        return msgspec.structs.replace(self, claim=claim, claims=claims, holder=holder)
+
+    def without_claim(self) -> "ClientRequest":
+        """Return the request without a claim; the ids of earlier claims stay known."""
+        return msgspec.structs.replace(self, claim=None, holder=None)
 
 
 NEXT: Final[Mapping[CallState, frozenset[CallState]]] = {
     CallState.INTENDED: frozenset({CallState.REQUESTED, CallState.STARTED, CallState.FINISHED}),
     CallState.REQUESTED: frozenset({CallState.STARTED, CallState.FINISHED}),
-    # Includes itself, because a pure or idempotent call starts again after a crash.
-    CallState.STARTED: frozenset({CallState.STARTED, CallState.FINISHED, CallState.UNKNOWN}),
+    # Includes itself, because a pure or idempotent call starts again after a crash; a client may
+    # give a call back, or die with one that may run twice.
+    CallState.STARTED: frozenset(
+        {CallState.STARTED, CallState.REQUESTED, CallState.FINISHED, CallState.UNKNOWN}
+    ),
     CallState.FINISHED: frozenset(),
     CallState.UNKNOWN: frozenset({CallState.SETTLED}),
     CallState.SETTLED: frozenset(),
@@ -95,7 +127,7 @@ def call_key(owner: Owner, session_id: SessionId, call_id: CallId) -> str:
 def request_call(call: Call, *, deadline_at: datetime) -> Call:
     """Return the call as requested from a client, which has not run it as far as is known."""
     moved = _transition(call, CallState.REQUESTED)
-    return msgspec.structs.replace(moved, deadline_at=deadline_at)
+    return msgspec.structs.replace(moved, deadline_at=deadline_at, started_at=None)
 
 
 def start_call(call: Call, *, at: datetime) -> Call:
@@ -152,6 +184,18 @@ def is_unrun_retry(call: Call, status: ResultStatus) -> bool:
 def is_open(call: Call) -> bool:
     """Return whether the call still has no result."""
     return call.state in {CallState.INTENDED, CallState.REQUESTED, CallState.STARTED}
+
+
+def with_request(call: Call, request: ClientRequest) -> Call:
+    """Return an open call with its deadline, its attempt and the client that runs it."""
+    if not is_open(call):
+        return call
+    return msgspec.structs.replace(
+        call,
+        deadline_at=request.deadline_at,
+        attempt=request.attempt,
+        claim=request.holder if request.claim is not None else None,
+    )
 
 
 def _transition(call: Call, state: CallState) -> Call:

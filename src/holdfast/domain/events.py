@@ -233,11 +233,13 @@ class MessageWithdrawn(Struct, frozen=True, kw_only=True, tag="message.withdrawn
 
 
 class ToolStarted(Struct, frozen=True, kw_only=True, tag="tool.started"):
-    """A tool call started."""
+    """A tool call started; `by` and `attempt` are set if a client runs it."""
 
     call_id: CallId
     name: str
     arguments: dict[str, Any]
+    by: str | UnsetType = UNSET
+    attempt: int | UnsetType = UNSET
 
 
 class ToolRequested(Struct, frozen=True, kw_only=True, tag="tool.requested"):

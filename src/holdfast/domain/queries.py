@@ -108,13 +108,16 @@ class WorkQuery(Struct, frozen=True, kw_only=True):
     """Filter for questions or calls in request order, of one session or all of an owner.
 
     `states` are stored values; empty matches every state. `after` is a session key and a number in
-    it, or the id of a question. With `id`, only items with that id match.
+    it, or the id of a question. With `id`, only items with that id match, with `agent_id` those of
+    sessions of that agent, and with `tool` calls of that name.
     """
 
     owner: Owner
     key: SessionKey | None = None
     id: str | None = None
     states: tuple[str, ...] = ()
+    agent_id: AgentId | None = None
+    tool: str | None = None
     after: tuple[int, str] | None = None
     limit: int = LIMIT_MOST
 

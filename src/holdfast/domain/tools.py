@@ -211,6 +211,11 @@ def tool_fields(given: str | Mapping[str, Any]) -> dict[str, Any]:
     return own | {"extra": {name: value for name, value in given.items() if name not in own}}
 
 
+def spec_of(tool: str | ToolSpec) -> ToolSpec:
+    """Return the tool of a bare name, or a described one as it is."""
+    return tool if isinstance(tool, ToolSpec) else ToolSpec(name=tool)
+
+
 class Grant(Struct, frozen=True, kw_only=True):
     """What an agent or a session may access: a file tier, commands, exact domains.
 

@@ -163,10 +163,15 @@ def repair_after_crash(step: OpenStep | None, calls: Sequence[Call], recovery: R
 
 
 def results_after_deadline(calls: Sequence[Call]) -> Iterator[Draft]:
-    """Yield the results of the calls that no client has answered in time."""
+    """Yield the results of calls that no client has answered in time."""
     for call in calls:
-        if call.state is CallState.REQUESTED:
-            yield from _result(call, ResultStatus.ERROR, _TIMEOUT)
+        yield from _result(call, ResultStatus.ERROR, _TIMEOUT)
+
+
+def results_after_attempts(calls: Sequence[Call]) -> Iterator[Draft]:
+    """Yield the results of calls that several clients began, and none has ended."""
+    for call in calls:
+        yield from _result(call, ResultStatus.ERROR, _UNAVAILABLE)
 
 
 def repair_after_restart(step: OpenStep | None, calls: Sequence[Call]) -> Repair:
@@ -205,7 +210,10 @@ def cut_short(step: OpenStep | None, calls: Sequence[Call], outcome: Outcome) ->
 _UNKNOWN = ToolError(code="unknown", message="outcome unknown: the call was cut off while it ran")
 _SKIPPED = ToolError(code="aborted", message="the call was not run: its turn ended before")
 _TIMEOUT = ToolError(
-    code="timeout", message="no client has answered in time; the call was not run, as far as known"
+    code="timeout", message="no client has answered in time; the call has no result"
+)
+_UNAVAILABLE = ToolError(
+    code="unavailable", message="the clients that ran the call have disappeared; it has no result"
 )
 _ABORTED = ToolError(code="aborted", message="the call was stopped while it ran")
 _RESTARTED = (

@@ -1,7 +1,8 @@
 """What this process can run that not every process can, and the paused turns that wait for it."""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 _REASONS: Final = (WaitReason.TOOL, WaitReason.RUNTIME)
 # Another process may pause a turn at any time, and does not know who has what it lacks.
 _LOOK_SECONDS: Final = 1.0
+# A third of the time for which an announcement holds; each one is a commit.
+_ANNOUNCE_SECONDS: Final = 10.0
 
 
 class Capabilities:
@@ -39,9 +42,15 @@ class Capabilities:
         *,
         owner: Owner,
         missing: Callable[[Session], Sequence[str]],
+        announce: Callable[[Iterable[str]], Awaitable[None]],
     ) -> None:
-        """`missing` returns the functions of a session that this process does not have."""
+        """`missing` returns the functions of a session that this process does not have.
+
+        `announce` writes for a while what this process has.
+        """
         self._missing = missing
+        self._announce = announce
+        self._announced: tuple[float, frozenset[str]] = 0.0, frozenset()
         self._is_looking = False
         self._store = store
         self._journal = journal
@@ -66,9 +75,18 @@ class Capabilities:
         while True:
             try:
                 await self.continue_turns()
+                await self._announce_when_due()
             except HoldfastError as error:
                 log.warning("waiting turns could not be looked up: %s", error.message)
             await sleep_despite_memory_error(_LOOK_SECONDS)
+
+    async def _announce_when_due(self) -> None:
+        """Announce the capabilities when there are new ones, and now and then."""
+        at, names = self._announced
+        now, mine = time.monotonic(), frozenset(self._names)
+        if mine and (mine != names or now - at >= _ANNOUNCE_SECONDS):
+            await self._announce(mine)
+            self._announced = now, mine
 
     async def continue_turns(self) -> None:
         """Continue the paused turns that wait for nothing but what this process has."""

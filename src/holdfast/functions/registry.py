@@ -50,7 +50,7 @@ class FunctionRegistry:
 
     def add(self, *tools: Callable[..., Any]) -> None:
         """Register functions for all sessions of the owner whose agent names them."""
-        self._process = _merge(self._process, map(as_tool, tools), _PROCESS)
+        self._process = merge_tools(self._process, map(as_tool, tools), _PROCESS)
         self._announce(map(need_of, self._process))
 
     async def attach(self, session_id: SessionId, tools: Iterable[Callable[..., Any]]) -> None:
@@ -70,7 +70,7 @@ class FunctionRegistry:
         """Open a session with functions, which join the agent's tools, and names of its tools."""
         given = list(tools)
         functions = [as_tool(each) for each in given if not isinstance(each, str)]
-        found = _merge({}, functions, "The list")
+        found = merge_tools({}, functions, "The list")
         request = _narrowed(request, [each for each in given if isinstance(each, str)], found)
         session = await opening(request, functions=tuple(found))
         if found:
@@ -109,7 +109,7 @@ class FunctionRegistry:
         self.runner.close()
 
     def _with(self, session_id: SessionId, tools: Iterable[AnyTool]) -> dict[str, AnyTool]:
-        return _merge(self._sessions.get(session_id, {}), tools, f"Session {session_id}")
+        return merge_tools(self._sessions.get(session_id, {}), tools, f"Session {session_id}")
 
 
 def need_of(name: str) -> str:
@@ -117,7 +117,10 @@ def need_of(name: str) -> str:
     return f"tool:{name}"
 
 
-def _merge(known: dict[str, AnyTool], tools: Iterable[AnyTool], where: str) -> dict[str, AnyTool]:
+def merge_tools(
+    known: dict[str, AnyTool], tools: Iterable[AnyTool], where: str
+) -> dict[str, AnyTool]:
+    """Return known tools and further ones; refuses another tool of a name that is known."""
     found = dict(known)
     for tool in tools:
         first = found.setdefault(tool.name, tool)

@@ -92,6 +92,25 @@ class Tool(Generic[P, R]):
         """Return the JSON schema of the arguments."""
         return self.signature.schema
 
+    @property
+    def definition(self) -> dict[str, Any]:
+        """Return the tool as an agent defines one that a client runs."""
+        if callable(self.approval):
+            raise Invalid(
+                Code.OPTION_NOT_OFFERED,
+                f"{self.name} decides about its approval itself, which a server cannot ask; use "
+                "auto, ask, deny or mode.",
+                {"tool": self.name},
+            )
+        effect = Effect.UNSAFE if callable(self.effect) else self.effect
+        return {
+            "name": self.name,
+            "description": self.description,
+            "parameters": self.parameters,
+            "approval": self.approval,
+            "effect": str(effect),
+        }
+
     def effect_of(self, arguments: dict[str, Any]) -> Effect:
         """Return the effect of running a call twice; `unsafe` if the tool's function fails."""
         if not callable(self.effect):

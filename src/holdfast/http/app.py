@@ -65,6 +65,7 @@ from holdfast.http.v1 import (
     messages,
     models,
     sessions,
+    workers,
     zones,
 )
 from holdfast.http.web_ui import error_page, prefers_html
@@ -410,6 +411,7 @@ V1_ROUTES: Final[tuple[Route, ...]] = (
     *messages.media_routes,
     *approvals.routes,
     *calls.routes,
+    *workers.routes,
     *sessions.child_routes,
     *models.cost_routes,
     *history.search_routes,

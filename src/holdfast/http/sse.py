@@ -378,6 +378,8 @@ class OpenStreams(Background):
         self._jitter = jitter
         self._life = life
         self._streams: set[SseStream] = set()
+        # For requests that wait; set because the server stops.
+        self.closing: Final = asyncio.Event()
 
     async def __aenter__(self) -> "OpenStreams":
         await super().__aenter__()
@@ -393,6 +395,7 @@ class OpenStreams(Background):
 
     def close(self) -> None:
         """End every stream because the server stops; spread the reconnects of their readers."""
+        self.closing.set()
         count = len(self._streams)
         first = BUSY_RETRY if count > MANY_READERS else CYCLE_RETRY
         for number, stream in enumerate(sorted(self._streams, key=lambda _: self._jitter())):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.store.sessions import SessionRows
     from holdfast.store.tokens import TokenRows
     from holdfast.store.waits import WaitRows
+    from holdfast.workers.tables import WorkerRows
     from holdfast.zones.tables import ZoneTables
 
 T = TypeVar("T")
@@ -81,6 +82,7 @@ class Tx(Protocol):
     sessions: "SessionRows"
     tokens: "TokenRows"
     waits: "WaitRows"
+    workers: "WorkerRows"
     zones: "ZoneTables"
 
     async def append(self, commit: SessionCommit) -> None:

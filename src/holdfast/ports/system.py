@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
@@ -10,6 +10,9 @@ from holdfast.domain.events import Event, Gap, decode_event
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.leases import Holder
 from holdfast.domain.sessions import SessionState
+
+# The key that is rung when clients are asked to run calls, or need not run them any more.
+REQUESTS: Final = SessionKey(0)
 
 
 class Frame(Struct):

@@ -1,6 +1,6 @@
 """Calls: list tool calls, answer those that a client runs, settle those with unknown outcome."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final
@@ -44,11 +44,12 @@ from holdfast.domain.queries import (
 from holdfast.domain.sessions import Created, admit_turn, has_waiting_turn
 from holdfast.domain.text import require_text, wrong_type
 from holdfast.domain.time import instant
-from holdfast.domain.tools import ResultCode
+from holdfast.domain.tools import Effect, ResultCode
 from holdfast.domain.waits import Wait, WaitReason
 from holdfast.ports.runtime import Coordinator
 from holdfast.ports.store import Store, Tx
 from holdfast.ports.system import Clock
+from holdfast.services.agents import find_agent
 from holdfast.services.batches import fill_page
 from holdfast.services.journal import (
     Journal,
@@ -107,11 +108,15 @@ def _size(result: Any) -> int:
 
 
 class CallAnswer(Struct, frozen=True, kw_only=True):
-    """What a client says about a call that it was asked to run; `error` is a text."""
+    """What a client says about a call that it was asked to run; `error` is a text.
+
+    `claim` is the id of the claim under which it has run the call.
+    """
 
     status: ResultStatus
     result: Any = None
     error: str | None = None
+    claim: str | None = None
 
     def __post_init__(self) -> None:
         if self.status not in _ANSWERS:
@@ -168,12 +173,18 @@ class Calls:
         session_id: SessionId | None = None,
         *,
         state: CallState | None = None,
+        agent: str | None = None,
+        tool: str | None = None,
         cursor: str | None = None,
         limit: int = LIMIT_MOST,
     ) -> Page[Call]:
-        """Return the calls of one session or of all, in the order of calls within a session."""
+        """Return the calls of one session or of all, in the order of calls within a session.
+
+        `agent`, an id or a slug, and `tool` narrow them.
+        """
         require_limit(limit)
-        filters = ("calls", owner, session_id, state)
+        filters: tuple[object, ...] = ("calls", owner, session_id, state)
+        filters += (agent, tool) if agent or tool else ()
         after = decode_count(cursor, filters)
 
         async def read(tx: Tx) -> tuple[tuple[Call, ...], bool]:
@@ -183,12 +194,15 @@ class Calls:
                 else None
             )
             states = (state,) if state is not None else ()
-            query = WorkQuery(owner=owner, key=key, states=states, after=after)
+            agent_id = None if agent is None else (await find_agent(tx, owner, agent)).id
+            query = WorkQuery(
+                owner=owner, key=key, states=states, agent_id=agent_id, tool=tool, after=after
+            )
 
             async def behind(last: Call | None, most: int) -> list[Call]:
                 place = query.after if last is None else (last.sequence, last.session_id)
                 page = await tx.calls.page(replace(query, after=place, limit=most))
-                return await tx.client_requests.add_deadlines(owner, page)
+                return await tx.client_requests.add_requests(owner, page)
 
             return await fill_page(behind, limit)
 
@@ -202,7 +216,7 @@ class Calls:
         async def read(tx: Tx) -> Call | None:
             state = await find_session_state(tx, owner, session_id)
             found = await tx.calls.by_id(state, CallId(call_id))
-            return found and (await tx.client_requests.add_deadlines(owner, [found]))[0]
+            return found and (await tx.client_requests.add_requests(owner, [found]))[0]
 
         return _require_call(await self._store.read(read))
 
@@ -234,26 +248,19 @@ class Calls:
 
         key, known = await self._store.read(read)
         # Outside the transaction, because a large result is kept by a write of its own.
-        result = await self._limit_result(answer.result, key) if known.answer is None else None
-        given = answer.digest
+        is_needed = known.answer is None or answer.claim is not None
+        result = await self._limit_result(answer.result, key) if is_needed else None
 
         async def write(writer: SessionWriter) -> tuple[Call, bool] | Conflict:
             await writer.load_turn()
             call = _require_call(await writer.load_call(CallId(call_id)))
             request = await writer.tx.client_requests.of(key, call.id)
-            if call.state is CallState.REQUESTED and request is not None:
-                await writer.tx.client_requests.save(key, call.id, replace(request, answer=given))
-                await self._add_answer(writer, call, replace(answer, result=result))
-                return _require_call(writer.known_call(call.id)), True
-            if request is None or is_open(call):
+            if request is None:
                 return _not_open(call)
-            if request.answer == given and not request.is_late:
-                return call, False
-            if request.answer is None:
-                late = replace(request, answer=given, is_late=True)
-                await writer.tx.client_requests.save(key, call.id, late)
-                writer.add_message(_late_notice(call, answer, result), 0)
-            return _not_open(call)
+            bounded = replace(answer, result=result)
+            if is_open(call):
+                return await self._take_answer(writer, call, request, bounded, answer.digest)
+            return await _take_late_answer(writer, call, request, bounded, answer.digest)
 
         written = await self._journal.write(owner, session_id, write)
         # Raised after the commit: a late answer is refused and kept nevertheless.
@@ -270,13 +277,26 @@ class Calls:
         except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
             raise _invalid_answer("result", "A result must be plain JSON.") from None
 
-    async def _add_answer(self, writer: SessionWriter, call: Call, answer: CallAnswer) -> None:
+    async def _take_answer(
+        self,
+        writer: SessionWriter,
+        call: Call,
+        request: ClientRequest,
+        answer: CallAnswer,
+        digest: str,
+    ) -> tuple[Call, bool] | Conflict:
         """Write the result; the turn continues if no other call of it waits for a client."""
-        # Only an answered call was run, as far as is known.
-        writer.advance_call(call.id, lambda each: start_call(each, at=instant(writer.tick())))
+        fault = _claim_fault(call, request, answer.claim)
+        if fault is not None:
+            return fault
+        answered = replace(request.without_claim(), answer=digest)
+        await writer.tx.client_requests.save(writer.state.key, call.id, answered)
+        if call.state is CallState.REQUESTED:
+            # Only an answered call was run, as far as is known.
+            writer.advance_call(call.id, lambda each: start_call(each, at=instant(writer.tick())))
         writer.add(_answer_drafts(call, answer), call.turn)
-        if not any(each.state is CallState.REQUESTED for each in writer.turn_calls()):
-            await continue_turn(writer, WaitReason.CLIENT, self._lease_clock)
+        await continue_unless_asked(writer, self._lease_clock)
+        return _require_call(writer.known_call(call.id)), True
 
     async def settle(
         self, owner: Owner, session_id: SessionId, call_id: str, request: SettlementRequest
@@ -345,23 +365,109 @@ class Calls:
 
 
 async def request_calls(writer: SessionWriter, wait: Wait, timeout_s: float) -> Wait:
-    """Ask a client to run the calls of a wait; return the wait with their deadline."""
+    """Ask a client to run the calls of a wait; return the wait with the first deadline."""
     until = instant(writer.tick()) + timedelta(seconds=timeout_s)
+    asked = {call.id: request async for call, request in requested_calls(writer)}
     for call_id in wait.call_ids:
-        call = _require_call(writer.known_call(call_id))
-        writer.add_event(
-            ToolRequested(
-                call_id=call.id,
-                name=call.name,
-                arguments=call.arguments,
-                effect=call.effect,
-                deadline_at=until,
-            ),
-            call.turn,
+        if call_id not in asked:
+            asked[call_id] = ClientRequest(deadline_at=until)
+            await ask_client(writer, _require_call(writer.known_call(call_id)), asked[call_id])
+    return replace(wait, until=min(request.deadline_at for request in asked.values()))
+
+
+async def ask_client(writer: SessionWriter, call: Call, request: ClientRequest) -> None:
+    """Ask a client to run a call, for the first time or again."""
+    event = ToolRequested(
+        call_id=call.id,
+        name=call.name,
+        arguments=call.arguments,
+        effect=call.effect,
+        attempt=request.attempt,
+        deadline_at=request.deadline_at,
+    )
+    writer.add_event(event, call.turn)
+    await writer.tx.client_requests.save(writer.state.key, call.id, request)
+
+
+async def requested_calls(writer: SessionWriter) -> AsyncIterator[tuple[Call, ClientRequest]]:
+    """Yield the calls of the turn that wait for a client, or that a client runs."""
+    for call in writer.turn_calls():
+        if call.state in {CallState.REQUESTED, CallState.STARTED}:
+            request = await writer.tx.client_requests.of(writer.state.key, call.id)
+            if request is not None and (request.claim or call.state is CallState.REQUESTED):
+                yield call, request
+
+
+async def continue_unless_asked(writer: SessionWriter, lease_clock: Clock) -> None:
+    """Continue the turn of a session unless another call of it waits for a client."""
+    if not [pair async for pair in requested_calls(writer)]:
+        await continue_turn(writer, WaitReason.CLIENT, lease_clock)
+
+
+async def overdue_calls(writer: SessionWriter) -> list[Call]:
+    """Return the calls of the turn whose client has not answered in time."""
+    now = instant(writer.tick())
+    return [call async for call, request in requested_calls(writer) if request.deadline_at <= now]
+
+
+def _claim_fault(call: Call, request: ClientRequest, claim: str | None) -> Conflict | None:
+    """Return why an answer is not taken: another client has claimed the call, or lost it."""
+    if call.state is CallState.INTENDED:
+        return _not_open(call)
+    if claim == request.claim:
+        return None
+    # Running it twice does no harm, so the answer of an earlier attempt is as good.
+    if claim in request.claims and call.effect is not Effect.UNSAFE:
+        return None
+    return call_claimed(call, request) if request.claim else lease_lost(call)
+
+
+def call_claimed(call: Call, request: ClientRequest) -> Conflict:
+    """Return the error for a call that another client runs."""
+    by = request.holder.worker if request.holder is not None else "another client"
+    text = f"The call {call.id} is claimed by {by}; it can only be answered with that claim."
+    return Conflict(Code.CALL_CLAIMED, text, {"worker": by})
+
+
+def lease_lost(call: Call) -> Conflict:
+    """Return the error for a claim that is not one of the call any more."""
+    text = f"The claim on the call {call.id} has run out or was given back; claim the call again."
+    return Conflict(Code.LEASE_LOST, text, {"state": call.state})
+
+
+async def _take_late_answer(
+    writer: SessionWriter, call: Call, request: ClientRequest, answer: CallAnswer, digest: str
+) -> tuple[Call, bool] | Conflict:
+    """Take the answer to a call that has ended: it is a repeated one, or settles what is unknown.
+
+    Any other answer is refused, and the first one is kept in a notice.
+    """
+    if request.answer == digest and not request.is_late:
+        return call, False
+    key, is_known = writer.state.key, answer.status is not ResultStatus.UNKNOWN
+    if call.state is CallState.UNKNOWN and answer.claim in request.claims and is_known:
+        by = request.holder.worker if request.holder is not None else "the client"
+        done = SettlementRequest(
+            how=SettlementAction.MARK_DONE, by=by, result=_settled_result(answer)
         )
-        request = ClientRequest(deadline_at=until)
-        await writer.tx.client_requests.save(writer.state.key, call.id, request)
-    return replace(wait, until=until)
+        await writer.tx.client_requests.save(
+            key, call.id, replace(request, answer=digest, is_late=False, claim=None)
+        )
+        writer.add_message(_notice(call, done, None), 0)
+        writer.add_event(CallSettled(call_id=call.id, how=Settlement.MARKED_DONE, by=by))
+        return _require_call(writer.known_call(call.id)), True
+    if request.answer is None:
+        late = replace(request, answer=digest, is_late=True)
+        await writer.tx.client_requests.save(key, call.id, late)
+        writer.add_message(_late_notice(call, answer, answer.result), 0)
+    return _not_open(call)
+
+
+def _settled_result(answer: CallAnswer) -> Any:
+    """Return what a late answer says as the result of a settlement."""
+    found = answer.result if answer.error is None else {"error": answer.error}
+    is_short = found is not None and _size(found) <= RESULT_LARGEST
+    return found if is_short else "The client has answered."
 
 
 def _answer_drafts(call: Call, answer: CallAnswer) -> tuple[Draft, ...]:

@@ -29,7 +29,9 @@ from holdfast.domain.events import (
     Channel,
     StepDelta,
     StepStarted,
+    ToolRequested,
     TurnContinued,
+    TurnEnded,
     TurnPaused,
     encode_envelopes,
     name_of,
@@ -43,7 +45,7 @@ from holdfast.domain.time import instant, microseconds
 from holdfast.domain.tools import ToolSpec
 from holdfast.domain.waits import Wait, WaitReason
 from holdfast.ports.store import Brief, Store, Tx
-from holdfast.ports.system import Clock, Doorbell, Frame, Notification
+from holdfast.ports.system import REQUESTS, Clock, Doorbell, Frame, Notification
 from holdfast.services.live_session import (
     UNREAD,
     LiveSession,
@@ -57,6 +59,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 # Limit of rows that are read in well under a millisecond.
 ROWS_BRIEF: Final = 50
+_FOR_CLIENTS: Final = frozenset({name_of(ToolRequested), name_of(TurnEnded)})
 
 
 class SessionWriter(CommitBuilder):
@@ -282,6 +285,8 @@ class Journal:
         for commit in written[-1].commits:
             self._follow(commit)
             self._doorbell.ring(commit.state.key, partial(describe, commit))
+            if any(event.name in _FOR_CLIENTS for event in commit.events):
+                self._doorbell.ring(REQUESTS)
             self._note_end(commit)
         for key in written[-1].removed:
             self.forget(key)

@@ -30,6 +30,7 @@ from holdfast.domain.waits import Wait, WaitReason
 from holdfast.ports.store import Store
 from holdfast.ports.system import Clock, Machine
 from holdfast.services.approvals import expire_questions
+from holdfast.services.calls import overdue_calls
 from holdfast.services.journal import (
     ELSEWHERE,
     Journal,
@@ -124,9 +125,9 @@ class Leases:
             if held is None:
                 await repair_turn(writer, await self._decide(writer))
                 if is_over:
-                    writer.add(
-                        results_after_deadline(writer.turn_calls()), writer.state.settled + 1
-                    )
+                    overdue = await overdue_calls(writer)
+                    number = writer.state.settled + 1
+                    writer.add(results_after_deadline(overdue), number)
             else:
                 await self._leave_to_program(writer, held, is_over=is_over)
         return None if writer.state.holder is None else self._begin_turn(writer)

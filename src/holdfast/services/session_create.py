@@ -54,6 +54,7 @@ from holdfast.domain.tools import (
     CATALOGUE,
     NARROWEST,
     Grant,
+    ToolSpec,
     narrow,
 )
 from holdfast.ports.store import Tx
@@ -283,15 +284,14 @@ class SessionCreation:
         request: SessionRequest,
         *,
         id: str | None,
-        functions: tuple[str, ...] = (),
+        functions: tuple[ToolSpec, ...] = (),
         under: ChildOpening | None = None,
     ) -> Created[Session]:
         """Open a session with an agent, given by id or slug; `functions` join the agent's tools."""
         session_id = self._session_id(id)
-        identity = (owner, agent, request.identity())
-        digest = digest_request(*identity, functions) if functions else digest_request(*identity)
-        if under is not None:
-            digest = digest_request(*identity, under.link, under.draft.parts)
+        given = (tuple(tool.as_given() for tool in functions),) if functions else ()
+        parent = () if under is None else (under.link, under.draft.parts)
+        digest = digest_request(owner, agent, request.identity(), *given, *parent)
         await self.require_model(request.model)
 
         async def compose(entry: JournalTransaction) -> Created[Session]:
@@ -411,7 +411,7 @@ class SessionCreation:
         agent: Agent,
         request: SessionRequest,
         session_id: SessionId,
-        functions: tuple[str, ...] = (),
+        functions: tuple[ToolSpec, ...] = (),
     ) -> tuple[Session, tuple[MessageDraft, ...]]:
         if agent.status is AgentStatus.ARCHIVED:
             raise Conflict(
@@ -426,11 +426,12 @@ class SessionCreation:
         model = await self._models.resolve(entry.tx, request.model) if request.model else None
         now = entry.now()
         changed = extend_agent(with_overrides(agent, request.overrides), functions)
-        own = frozenset(functions) | self._rules.functions(agent.owner)
+        names = tuple(tool.name for tool in functions)
+        own = frozenset(names) | self._rules.functions(agent.owner)
         if not own.issuperset(functions_of(changed.tools)):
             own |= await used_functions(entry.tx, agent)
         snapshot = freeze_agent(changed, context, self._rules, own)
-        wanted = None if request.tools is None else (*request.tools, *functions)
+        wanted = None if request.tools is None else (*request.tools, *names)
         require_known_tools(wanted or (), snapshot.agent, CATALOGUE | own)
         kept, tools = narrow_agent(snapshot.agent, wanted)
         session = Session(

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.domain.agent_processes import ProcessEnding
 from holdfast.domain.drafts import ToolsFound, notice_draft
@@ -26,8 +27,10 @@ from holdfast.domain.sessions import (
     Verb,
     transition,
 )
+from holdfast.domain.tools import ToolSpec, spec_of
 from holdfast.ports.runtime import Coordinator
 from holdfast.ports.store import Brief, Store, Tx
+from holdfast.services.agents import require_definitions
 from holdfast.services.batches import read_batches
 from holdfast.services.journal import (
     Journal,
@@ -91,11 +94,11 @@ class Sessions:
         request: SessionRequest | None = None,
         *,
         id: str | None = None,
-        functions: tuple[str, ...] = (),
+        functions: tuple[str | ToolSpec, ...] = (),
     ) -> Session:
         """Open a session with an agent, given by id or slug; it is on disk when this returns.
 
-        `functions` are the names of functions that join the agent's tools.
+        `functions` join the agent's tools: names of functions, and definitions of tools.
         """
         return (await self.make(owner, agent, request, id=id, functions=functions)).value
 
@@ -106,31 +109,41 @@ class Sessions:
         request: SessionRequest | None = None,
         *,
         id: str | None = None,
-        functions: tuple[str, ...] = (),
+        functions: tuple[str | ToolSpec, ...] = (),
         under: ChildOpening | None = None,
     ) -> Created[Session]:
         """Open a session; `is_new` is false if an equal request with this id did so before.
 
         With `under` it is opened by another session, with its first message.
         """
+        own = tuple(map(spec_of, functions))
+        require_definitions(own)
         made = await self._creation.open(
-            owner, agent, request or SessionRequest(), id=id, functions=functions, under=under
+            owner, agent, request or SessionRequest(), id=id, functions=own, under=under
         )
         return await self._finish_create(made, cause="opened")
 
     async def add_functions(
-        self, owner: Owner, session_id: SessionId, names: tuple[str, ...]
+        self, owner: Owner, session_id: SessionId, functions: tuple[str | ToolSpec, ...]
     ) -> None:
-        """Add functions to the tools of a session, with a notice; those it has stay as they are."""
+        """Add functions and definitions to a session, with a notice; those it has stay as is."""
+        given = tuple(map(spec_of, functions))
+        require_definitions(given)
 
         async def write(writer: SessionWriter) -> None:
             session, _ = await _require_session(writer.tx, owner, session_id)
             known = {tool.name for tool in session.tools}
-            fresh = tuple(name for name in names if name not in known)
+            fresh = tuple(tool for tool in given if tool.name not in known)
             if fresh:
-                text = f"Tools were added to the session: {', '.join(fresh)}."
+                defined = tuple(tool for tool in fresh if tool.is_described)
+                if defined:
+                    tools = (*session.tools, *defined)
+                    await writer.tx.sessions.patch(writer.state.key, replace(session, tools=tools))
+                names = tuple(tool.name for tool in fresh)
+                text = f"Tools were added to the session: {', '.join(names)}."
                 notice = notice_draft(NoticeCode.TOOLS_CHANGED, text)
-                writer.add((ToolsFound(names=fresh), notice), 0)
+                # Those that are defined are there already.
+                writer.add((ToolsFound(names=names), notice), 0)
 
         await self._journal.write(owner, session_id, write)
 

@@ -39,6 +39,9 @@ def work_conditions(query: WorkQuery) -> tuple[list[str], dict[str, Any]]:
     if query.id is not None:
         conditions.append("w.id = :id")
         parameters["id"] = query.id
+    if query.agent_id is not None:
+        conditions.append("s.agent_id = :agent_id")
+        parameters["agent_id"] = query.agent_id
     if query.states:
         conditions.append(f"({' OR '.join(_STATES[each] for each in query.states)})")
     return conditions, parameters
@@ -113,6 +116,9 @@ class CallRows:
 
     async def page(self, query: WorkQuery) -> list[Call]:
         conditions, parameters = work_conditions(query)
+        if query.tool is not None:
+            conditions.append("w.name = :tool")
+            parameters["tool"] = query.tool
         if query.after is not None:
             conditions.append("(s.id, w.sequence) > (:after_id, :after)")
             parameters |= {"after": query.after[0], "after_id": query.after[1]}

@@ -285,7 +285,7 @@ def changed_fields(body: AgentPatch, runtime: Runtime) -> dict[str, Any]:
     if not isinstance(body.tags, UnsetType):
         fields["tags"] = tuple(dict.fromkeys(body.tags))
     if not isinstance(body.tools, UnsetType):
-        fields["tools"] = tuple(starmap(_tool_of, enumerate(body.tools)))
+        fields["tools"] = tuple(starmap(tool_of, enumerate(body.tools)))
     if not isinstance(body.grant, UnsetType):
         fields["grant"] = grant_of(body.grant)
     return fields | _runtime_fields(body, runtime)
@@ -349,7 +349,7 @@ def _runtime_form(runtime: Runtime) -> RuntimeForm:
     return AcpRuntimeForm(**msgspec.structs.asdict(runtime))
 
 
-def _tool_of(number: int, tool: str | dict[str, Any]) -> ToolSpec:
+def tool_of(number: int, tool: str | dict[str, Any]) -> ToolSpec:
     try:
         if isinstance(tool, dict):
             msgspec.convert(tool, ToolShape)
@@ -357,6 +357,25 @@ def _tool_of(number: int, tool: str | dict[str, Any]) -> ToolSpec:
         path, rule = split_violation(error)
         raise invalid_body(f"tools[{number}]{path and '.'}{path}", rule) from None
     return ToolSpec(**tool_fields(tool))
+
+
+def definitions_of(tools: Tools | None) -> tuple[ToolSpec, ...]:
+    """Return the definitions among the tools of a session; refuses one without parameters."""
+    found = tuple(tool_of(*each) for each in enumerate(tools or ()) if isinstance(each[1], dict))
+    for tool in found:
+        if tool.parameters is None:
+            raise Invalid(
+                Code.TOOL_INVALID,
+                f"The tool {tool.name} needs parameters, or must be a bare name.",
+                {"field": "tools", "tool": tool.name},
+            )
+    return found
+
+
+def names_of(tools: Tools | None) -> tuple[str, ...] | None:
+    """Return the names to which an agent is narrowed; definitions alone do not narrow it."""
+    names = tuple(dict.fromkeys(each for each in tools or () if isinstance(each, str)))
+    return None if tools is None or (tools and not names) else names
 
 
 class KnownProgramForm(Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict
 
-from holdfast.domain.calls import Call, CallState, Settlement
+from holdfast.domain.calls import Call, CallState, ClaimHolder, Settlement
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import CallId, SessionId
 from holdfast.domain.messages import ResultStatus, ToolResult
@@ -22,11 +22,28 @@ from holdfast.wire.scalars import (
     Instant,
     Limit,
     Uuid,
+    format_time,
     format_time_or_none,
+    parse_time,
     parse_time_or_none,
+)
+from holdfast.workers.model import (
+    CLAIM_LONGEST,
+    CLAIM_SECONDS,
+    CLAIM_SHORTEST,
+    NAME_LONGEST,
+    ClaimExtension,
+    ClaimRequest,
 )
 
 StateWord = Literal["intended", "requested", "started", "finished", "unknown"]
+
+
+class ClaimHolderForm(Struct, frozen=True, kw_only=True):
+    """The client that runs a call, and until when unless it extends its claim."""
+
+    worker: Annotated[str, Meta(description="The name that the client gave itself.")]
+    until: Annotated[Instant, Meta(description="When the claim ends unless it is extended.")]
 
 
 class CallForm(Struct, frozen=True, kw_only=True):
@@ -53,8 +70,10 @@ class CallForm(Struct, frozen=True, kw_only=True):
     ]
     deadline_at: Annotated[
         Instant | None,
-        Meta(description="Until when a client may answer a requested call; null in other states."),
+        Meta(description="Until when a client may answer a call; null unless it waits for one."),
     ]
+    attempt: Annotated[int, Meta(description="How often clients were asked to run it.")]
+    claim: Annotated["ClaimHolderForm | None", Meta(description="The client that runs it now.")]
 
 
 class ToolErrorForm(Struct, frozen=True, kw_only=True):
@@ -89,6 +108,8 @@ class CallsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Filters of a list of calls; `unknown` are unsettled ones, `settled` are settled ones."""
 
     state: CallState | None = None
+    agent: Annotated[str, Meta(max_length=255)] | None = None
+    tool: Annotated[str, Meta(max_length=255)] | None = None
     limit: Limit = 100
     cursor: Cursor | None = None
 
@@ -112,9 +133,64 @@ class CallResultPost(
 ):
     """The answer of a client that was asked to run a call: a result or an error, not both."""
 
-    status: Literal["ok", "error", "unknown"]
+    status: Annotated[
+        Literal["ok", "error", "unknown", "released"],
+        Meta(description="`released` gives a claimed call back that was not begun."),
+    ]
+    claim: Annotated[
+        Uuid | UnsetType, Meta(description="The id of the claim under which it was run.")
+    ] = UNSET
     result: Annotated[Any, Meta(description="Any JSON value, at most 16 MiB.")] = UNSET
     error: AnswerErrorForm | UnsetType = UNSET
+
+
+class ClaimPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A claim on a call; repeating it with the same id changes nothing."""
+
+    claim: Uuid
+    worker: Annotated[str, Meta(min_length=1, max_length=NAME_LONGEST)] = "a client"
+    lease_s: Annotated[float, Meta(ge=CLAIM_SHORTEST, le=CLAIM_LONGEST)] = CLAIM_SECONDS
+
+
+class ClaimExtendPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The claim to extend."""
+
+    claim: Uuid
+
+
+class ClaimExtended(Struct, frozen=True, kw_only=True):
+    """Until when a claim lasts; with `cancel` its call has ended and need not be run."""
+
+    until: Instant
+    cancel: bool
+
+
+class ProgressPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The progress of a claimed call."""
+
+    claim: Uuid
+    text: Annotated[str, Meta(max_length=500)]
+    fraction: Annotated[float, Meta(ge=0, le=1)] | None = None
+
+
+def claim_request(body: ClaimPost) -> ClaimRequest:
+    """Return the claim of a body."""
+    return ClaimRequest(claim=body.claim.lower(), worker=body.worker, lease_s=body.lease_s)
+
+
+def claim_post(request: ClaimRequest) -> ClaimPost:
+    """Return the body of a claim."""
+    return ClaimPost(claim=request.claim, worker=request.worker, lease_s=request.lease_s)
+
+
+def claim_extended(extension: ClaimExtension) -> ClaimExtended:
+    """Return the form of an extended claim."""
+    return ClaimExtended(until=format_time(extension.until), cancel=extension.is_cancelled)
+
+
+def claim_extension(form: ClaimExtended) -> ClaimExtension:
+    """Return the extended claim of a form."""
+    return ClaimExtension(until=parse_time(form.until), is_cancelled=form.cancel)
 
 
 def call_form(call: Call) -> CallForm:
@@ -134,6 +210,10 @@ def call_form(call: Call) -> CallForm:
         message_sequence=call.sequence,
         result_sequence=call.result_sequence,
         deadline_at=format_time_or_none(call.deadline_at),
+        attempt=call.attempt,
+        claim=None
+        if call.claim is None
+        else ClaimHolderForm(worker=call.claim.worker, until=format_time(call.claim.until)),
     )
 
 
@@ -192,7 +272,22 @@ def answer_of(body: CallResultPost) -> CallAnswer:
         status=ResultStatus(body.status),
         result=None if body.result is UNSET else body.result,
         error=None if isinstance(body.error, UnsetType) else body.error.message,
+        claim=None if isinstance(body.claim, UnsetType) else body.claim.lower(),
     )
+
+
+def released_claim(body: CallResultPost) -> str:
+    """Return the claim of a body that gives a call back."""
+    is_plain = body.result is UNSET and body.error is UNSET
+    if isinstance(body.claim, UnsetType) or not is_plain:
+        text = "A call is given back with its claim, and without a result or an error."
+        raise Invalid(Code.INVALID_INPUT, text, {"field": "claim"})
+    return body.claim.lower()
+
+
+def release_post(claim: str) -> CallResultPost:
+    """Return the body that gives a call back."""
+    return CallResultPost(status="released", claim=claim)
 
 
 def result_post(answer: CallAnswer) -> CallResultPost:
@@ -201,6 +296,7 @@ def result_post(answer: CallAnswer) -> CallResultPost:
         status=answer.status.value,  # type: ignore[arg-type]
         result=UNSET if answer.result is None else answer.result,
         error=UNSET if answer.error is None else AnswerErrorForm(message=answer.error),
+        claim=UNSET if answer.claim is None else answer.claim,
     )
 
 
@@ -221,4 +317,8 @@ def call_of(form: CallForm) -> Call:
         started_at=parse_time_or_none(form.started_at),
         ended_at=parse_time_or_none(form.ended_at),
         deadline_at=parse_time_or_none(form.deadline_at),
+        attempt=form.attempt,
+        claim=None
+        if form.claim is None
+        else ClaimHolder(worker=form.claim.worker, until=parse_time(form.claim.until)),
     )

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, UnsetType
 
 from holdfast.domain import events
 from holdfast.domain.costs import Usage
@@ -151,12 +151,14 @@ def _message_appended(payload: MessageAppended, event: Event) -> tuple[Word, ...
 
 
 def _tool_started(payload: ToolStarted, event: Event) -> tuple[Word, ...]:
-    data = {
+    data: Data = {
         "turn": event.turn,
         "tool_call_id": payload.call_id,
         "name": payload.name,
         "arguments": payload.arguments,
     }
+    if not isinstance(payload.by, UnsetType):
+        data |= {"by": payload.by, "attempt": payload.attempt}
     return (("tool.started", data),)
 
 

@@ -12,7 +12,7 @@ from holdfast.domain.queries import SessionOrder, SessionQuery, StatusFilter
 from holdfast.domain.sessions import ForkRequest, Status
 from holdfast.services.session_views import SessionOverview
 from holdfast.services.sessions import Verification
-from holdfast.wire.agents import GrantForm, Tags, grant_form, grant_of
+from holdfast.wire.agents import GrantForm, Tags, Tools, grant_form, grant_of
 from holdfast.wire.scalars import Cursor, Limit, ModelRef, Number, Uuid, Words, split_commas
 from holdfast.wire.sessions import (
     BudgetForm,
@@ -136,6 +136,12 @@ class ChildrenQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     limit: Limit = 100
     cursor: Cursor | None = None
+
+
+class ToolsPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Definitions of tools that a client runs, for a session that exists."""
+
+    tools: Annotated[Tools, Meta(min_length=1, max_length=256)]
 
 
 class CompactPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -3,7 +3,7 @@
 Sessions of `/api` have other names and shapes: `repo_sessions.py`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -43,8 +43,10 @@ from holdfast.wire.agents import (
     GrantForm,
     SessionAgentForm,
     Tags,
+    Tools,
     grant_form,
     grant_of,
+    names_of,
     runtime_of_form,
     session_agent_form,
 )
@@ -310,7 +312,8 @@ class SessionPost(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     grant: GrantForm | None = None
     approval: ApprovalMode | None = None
     context: ContextForm | None = None
-    tools: tuple[Annotated[str, Meta(min_length=1, max_length=255)], ...] | None = None
+    # Names narrow the agent's tools, definitions of tools that a client runs join them.
+    tools: Tools | None = None
     overrides: OverridesForm | None = None
 
 
@@ -397,7 +400,7 @@ def session_request(body: SessionPost) -> SessionRequest:
         repo_id=body.repo_id,
         context=None if body.context is None else context_of(body.context),
         grant=grant_of(body.grant),
-        tools=None if body.tools is None else tuple(dict.fromkeys(body.tools)),
+        tools=names_of(body.tools),
         approval=body.approval,
         turn_cap=body.turn_cap,
         budget=budget_of(body.budget),
@@ -448,9 +451,12 @@ def budget_of(form: BudgetForm | None) -> Budget | None:
     return None if form is None else Budget(**msgspec.structs.asdict(form))
 
 
-def session_post(request: SessionRequest, *, id: str) -> SessionPost:
-    """Return the body of a request for a session."""
+def session_post(
+    request: SessionRequest, *, id: str, definitions: Sequence[dict[str, Any]] = ()
+) -> SessionPost:
+    """Return the body of a request for a session, with tools that its client runs."""
     budget, context = request.budget, request.context
+    tools: Tools = (*(request.tools or ()), *definitions)
     return SessionPost(
         id=id,
         title=request.title,
@@ -463,7 +469,7 @@ def session_post(request: SessionRequest, *, id: str) -> SessionPost:
         grant=grant_form(request.grant),
         approval=request.approval,
         context=None if context is None else context_form(context),
-        tools=request.tools,
+        tools=tools if definitions else request.tools,
         overrides=None
         if request.overrides is None
         else OverridesForm(**msgspec.structs.asdict(request.overrides)),

@@ -77,6 +77,8 @@ async def test_a_call_is_shown_whole(doubt: Doubt) -> None:
         "message_sequence": intents["c1"]["sequence"],
         "result_sequence": by_call["c1"]["sequence"],
         "deadline_at": None,
+        "attempt": 1,
+        "claim": None,
     }
     assert first["started_at"] < first["ended_at"]
     assert unknown == {"data": [first], "next_cursor": None}

@@ -138,6 +138,12 @@ async def test_a_token_for_tools_sees_and_answers_requested_calls(visitor: Visit
     mine = (await worker.get(f"{path}?state=requested")).document["data"]
     assert listed == mine == [requested]
     assert (await worker.get(f"{path}/c1")).document == requested
+    narrowed = [
+        len((await worker.get(f"/v1/calls?state=requested&{words}")).document["data"])
+        for words in ("agent=helper&tool=refund", "tool=lookup")
+    ]
+    assert narrowed == [1, 0]
+    assert refusal(await worker.get("/v1/calls?state=requested&agent=other"))[0] == 404
     for other in ("/v1/calls", "/v1/calls?state=finished", path):
         assert refusal(await worker.get(other)) == (403, "forbidden")
     assert (await stranger.get("/v1/calls?state=requested")).document["data"] == []

@@ -99,6 +99,7 @@ async def _places(visitor: Visitor) -> dict[str, str]:
         "hash": "0" * 64,
         "approval_id": session["id"],
         "call_id": "c1",
+        "worker_id": session["id"],
         "definition_id": session["agent_id"],
         "ms": "1",
         "name": "output",

@@ -203,6 +203,7 @@ def _facts(call: Call, result: ToolResult | None) -> dict[str, object]:
         "started": local_time(call.started_at),
         "ended": local_time(call.ended_at),
         "answer by": local_time(call.deadline_at),
+        "run by": call.claim.worker if call.claim is not None else None,
     }
 
 

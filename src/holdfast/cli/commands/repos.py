@@ -1,6 +1,5 @@
 """`holdfast repos list|add|remove`: the repositories that agents may work in."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -8,12 +7,11 @@ import typer
 
 from holdfast.cli.command import add_group, command
 from holdfast.cli.connect import connect
-from holdfast.cli.options import LIMIT, LIMIT_MOST, Cursor, Limit, argument, option
+from holdfast.cli.options import LIMIT, LIMIT_MOST, Cursor, Limit, argument, option, page_after
 from holdfast.cli.output import Printer
 from holdfast.cli.workspace import absolute_path
-from holdfast.domain.errors import Code, Denied, Invalid
+from holdfast.domain.errors import Code, Denied
 from holdfast.domain.queries import require_limit
-from holdfast.domain.repos import Repo
 from holdfast.wire.repo_sessions import repository_form
 
 app = typer.Typer()
@@ -26,9 +24,7 @@ async def show_list(printer: Printer, *, limit: Limit = LIMIT, cursor: Cursor = 
     limit = require_limit(limit, most=LIMIT_MOST)
     async with connect(printer) as holdfast:
         every = await holdfast.repos.list(holdfast.owner)
-    rest = _after_cursor(every, cursor)
-    shown = rest[:limit]
-    more = shown[-1].id if len(rest) > limit else None
+    shown, more = page_after(every, cursor, limit)
     printer.listing(
         [repository_form(each) for each in shown],
         more,
@@ -78,15 +74,3 @@ async def remove(
     async with connect(printer) as holdfast:
         await holdfast.repos.remove(holdfast.owner, id)
     printer.done({"removed": id}, f"Unregistered repository {id}.")
-
-
-def _after_cursor(every: Sequence[Repo], cursor: str | None) -> list[Repo]:
-    """Return the repositories after the cursor."""
-    if cursor is None:
-        return list(every)
-    for index, repo in enumerate(every):
-        if repo.id == cursor:
-            return list(every[index + 1 :])
-    raise Invalid(
-        Code.INVALID_CURSOR, "The cursor does not belong to this listing; start without --cursor."
-    )

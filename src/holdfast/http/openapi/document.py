@@ -61,6 +61,7 @@ PATH_PARAMETERS: Final[Mapping[str, tuple[str, Document]]] = {
         {"type": "string", "minLength": 1},
     ),
     "session_id": ("The session's id.", _UUID),
+    "worker_id": ("The worker's id.", _UUID),
     "session_key": (
         "The session's id as it was submitted, or the id of a session that Holdfast hosts.",
         {"type": "string", "minLength": 5, "maxLength": 512},

@@ -19,9 +19,16 @@ from holdfast.wire.calls import (
     CallList,
     CallResultPost,
     CallsQuery,
+    ClaimExtended,
+    ClaimExtendPost,
+    ClaimPost,
+    ProgressPost,
     SettlePost,
     answer_of,
     call_form,
+    claim_extended,
+    claim_request,
+    released_claim,
     settlement_of,
 )
 from holdfast.wire.errors import as_query_errors
@@ -29,13 +36,27 @@ from holdfast.wire.errors import as_query_errors
 routes: Final = Routes()
 
 
-@routes.get("/v1/calls", "calls.list", CallList, also=Scope.TOOLS, is_large=True)
+@routes.get(
+    "/v1/calls",
+    "calls.list",
+    CallList,
+    also=Scope.TOOLS,
+    is_large=True,
+    errors=(Code.AGENT_NOT_FOUND,),
+)
 async def list_calls(request: RouteRequest[CallsQuery, None]) -> Response:
     """List the calls of all sessions."""
     return await _list(request, None)
 
 
-@routes.get("{session}/calls", "calls.list_of_session", CallList, also=Scope.TOOLS, is_large=True)
+@routes.get(
+    "{session}/calls",
+    "calls.list_of_session",
+    CallList,
+    also=Scope.TOOLS,
+    is_large=True,
+    errors=(Code.AGENT_NOT_FOUND,),
+)
 async def list_session_calls(request: RouteRequest[CallsQuery, None]) -> Response:
     """List the calls of a session, in order."""
     return await _list(request, await requested_session(request))
@@ -48,7 +69,13 @@ async def _list(request: RouteRequest[CallsQuery, None], session_id: SessionId |
         request.required_caller.require(Scope.READ)
     with as_query_errors():
         page = await request.holdfast.calls.list(
-            request.owner, session_id, state=query.state, cursor=query.cursor, limit=query.limit
+            request.owner,
+            session_id,
+            state=query.state,
+            agent=query.agent,
+            tool=query.tool,
+            cursor=query.cursor,
+            limit=query.limit,
         )
     return Response(content=CallList(tuple(map(call_form, page.items)), page.next_cursor))
 
@@ -93,17 +120,91 @@ async def settle_call(request: RouteRequest[NoQuery, SettlePost]) -> Response:
 
 
 @routes.post(
+    "{session}/calls/{call_id}/claim",
+    "calls.claim",
+    CallForm,
+    needs=Scope.TOOLS,
+    errors=(Code.CALL_CLAIMED, Code.CALL_NOT_OPEN),
+    example={"claim": "0199f8a6-7f3c-7e6b-9c3a-2f1d5b8e4a10", "worker": "payments-1"},
+)
+async def claim_call(request: RouteRequest[NoQuery, ClaimPost]) -> Response:
+    """Claim a requested call before running it; only a claim makes it started.
+
+    The claim is a lease: unless it is extended the call is requested again, or its outcome is
+    unknown if it must not run twice.
+    """
+    session_id = await requested_session(request)
+    call = await request.holdfast.workers.claim(
+        request.owner, session_id, request.path["call_id"], claim_request(request.body)
+    )
+    return Response(content=call_form(call))
+
+
+@routes.post(
+    "{session}/calls/{call_id}/extend",
+    "calls.extend",
+    ClaimExtended,
+    needs=Scope.TOOLS,
+    errors=(Code.LEASE_LOST,),
+    example={"claim": "0199f8a6-7f3c-7e6b-9c3a-2f1d5b8e4a10"},
+)
+async def extend_claim(request: RouteRequest[NoQuery, ClaimExtendPost]) -> Response:
+    """Extend the claim on a call; with `cancel` the call has ended and need not be run."""
+    session_id = await requested_session(request)
+    extension = await request.holdfast.workers.extend_claim(
+        request.owner, session_id, request.path["call_id"], request.body.claim.lower()
+    )
+    return Response(content=claim_extended(extension))
+
+
+@routes.post(
+    "{session}/calls/{call_id}/progress",
+    "calls.progress",
+    {202: None},
+    needs=Scope.TOOLS,
+    errors=(Code.CALL_NOT_OPEN, Code.INVALID_TEXT, Code.LEASE_LOST),
+    example={"claim": "0199f8a6-7f3c-7e6b-9c3a-2f1d5b8e4a10", "text": "2 of 5"},
+)
+async def report_progress(request: RouteRequest[NoQuery, ProgressPost]) -> Response:
+    """Report the progress of a claimed call, as an event; at most four a second are kept."""
+    session_id, body = await requested_session(request), request.body
+    await request.holdfast.workers.progress(
+        request.owner,
+        session_id,
+        request.path["call_id"],
+        body.claim.lower(),
+        body.text,
+        fraction=body.fraction,
+    )
+    return Response(status=202)
+
+
+@routes.post(
     "{session}/calls/{call_id}/result",
     "calls.answer",
     CallForm,
     needs=Scope.TOOLS,
     response_headers={200: ("idempotency-replayed",)},
-    errors=(Code.CALL_NOT_OPEN, Code.INVALID_INPUT, Code.TOO_LARGE),
+    errors=(
+        Code.CALL_CLAIMED,
+        Code.CALL_NOT_OPEN,
+        Code.INVALID_INPUT,
+        Code.LEASE_LOST,
+        Code.TOO_LARGE,
+    ),
     example={"status": "ok", "result": {"refunded": True}},
 )
 async def answer_call(request: RouteRequest[NoQuery, CallResultPost]) -> Response:
-    """Answer a call that a client was asked to run; the first answer counts."""
+    """Answer a call that a client was asked to run; the first answer counts.
+
+    A claimed call is answered with its claim, or given back with the status `released`.
+    """
     session_id = await requested_session(request)
+    if request.body.status == "released":
+        released = await request.holdfast.workers.release(
+            request.owner, session_id, request.path["call_id"], released_claim(request.body)
+        )
+        return Response(content=call_form(released))
     answer = answer_of(request.body)
     done = await request.holdfast.calls.give_answer(
         request.owner, session_id, request.path["call_id"], answer

@@ -23,6 +23,7 @@ from holdfast.http.routing import (
 )
 from holdfast.http.v1.idempotency import chosen_id, created_response, creates
 from holdfast.services.session_lifecycle import DeletePolicy
+from holdfast.wire.agents import definitions_of
 from holdfast.wire.errors import as_query_errors, invalid_query
 from holdfast.wire.messages import export_line
 from holdfast.wire.session_actions import (
@@ -41,6 +42,7 @@ from holdfast.wire.session_actions import (
     Resumed,
     ResumePost,
     SessionsQuery,
+    ToolsPost,
     Verified,
     child_request,
     fork_request,
@@ -85,6 +87,8 @@ child_routes: Final = Routes()
         Code.REPO_REQUIRED,
         Code.SECRET_IN_VARIABLES,
         Code.SESSION_LIMIT,
+        Code.TOOL_INVALID,
+        Code.TOOL_NAME_TAKEN,
         Code.UNKNOWN_TOOL,
         Code.WORKSPACE_ROOT_UNSET,
     ),
@@ -98,7 +102,13 @@ async def open_session(request: RouteRequest[NoQuery, SessionPost]) -> Response:
     agent = request.path["agent_id"]
     # Built-in agents are created on first use, so that clients need not create them.
     await request.holdfast.agents.seed(request.owner, agent)
-    new = await request.holdfast.sessions.make(request.owner, agent, session_options, id=id_)
+    new = await request.holdfast.sessions.make(
+        request.owner,
+        agent,
+        session_options,
+        id=id_,
+        functions=definitions_of(request.body.tools),
+    )
     return await session_created(request, new.value, is_new=new.is_new)
 
 
@@ -119,6 +129,31 @@ async def resolve_context(
         return None
     folder = await request.holdfast.repos.require_folder(request.owner, context.working_dir)
     return replace(context, working_dir=folder)
+
+
+@routes.post(
+    "{session}/tools",
+    "sessions.add_tools",
+    SessionForm,
+    errors=(
+        Code.AGENT_INVALID,
+        Code.INVALID_INPUT,
+        Code.SESSION_CLOSED,
+        Code.SESSION_FAILED,
+        Code.TOOL_INVALID,
+        Code.TOOL_NAME_TAKEN,
+    ),
+    example={
+        "tools": [{"name": "refund", "description": "Refund.", "parameters": {"type": "object"}}]
+    },
+)
+async def add_tools(request: RouteRequest[NoQuery, ToolsPost]) -> Response:
+    """Add tools that a client runs to a session, with a notice; those it has stay as they are."""
+    session_id = await requested_session(request)
+    tools = definitions_of(request.body.tools)
+    await request.holdfast.sessions.add_functions(request.owner, session_id, tools)
+    found = await request.holdfast.session_views.get(request.owner, session_id)
+    return Response(content=session_form(found))
 
 
 @routes.get("/v1/agents/{agent_id}/sessions", "sessions.list_of_agent", SessionList, is_large=True)

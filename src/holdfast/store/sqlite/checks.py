@@ -179,6 +179,9 @@ SELECT 'the held turn of session ' || s.id, h.body, h.checksum
 SELECT 'the request to a client for call ' || r.call_id, r.body, r.checksum
   FROM client_requests r
  UNION ALL
+SELECT 'worker ' || k.id, k.body, k.checksum
+  FROM workers k
+ UNION ALL
 SELECT 'record ' || f.ordinal || ' of a framework', f.raw, f.checksum
   FROM foreign_records f
  UNION ALL

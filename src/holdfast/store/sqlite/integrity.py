@@ -123,6 +123,18 @@ SELECT call_id, body, checksum
   FROM children
 """
 
+CLIENT_REQUESTS = """
+-- Indexed columns and body of each request to a client.
+SELECT claim, body, checksum
+  FROM client_requests
+"""
+
+WORKERS = """
+-- Indexed columns and body of each worker.
+SELECT owner, id, body, checksum
+  FROM workers
+"""
+
 # Rules between rows; each names the table whose answers depend on the rule.
 _RULES: Final = (
     ("sessions", MISSING_SETTINGS),
@@ -139,6 +151,8 @@ _FILED: Final = (
     ("waits", WAITS, ("reason",)),
     ("held_turns", HELD_TURNS, ("turn",)),
     ("children", CHILDREN, ("call_id",)),
+    ("client_requests", CLIENT_REQUESTS, ("claim",)),
+    ("workers", WORKERS, ("owner", "id")),
 )
 # The check takes about 2 ms per MiB: above this size, skip the growing tables at start.
 WHOLE_MOST: Final = 128 << 20

@@ -55,6 +55,7 @@ from holdfast.store.sqlite.migrate import newest, require_current, up, version
 from holdfast.store.sqlite.writer import Job, Writer
 from holdfast.store.tokens import TokenRows
 from holdfast.store.waits import WaitRows
+from holdfast.workers.tables import WorkerRows
 from holdfast.zones.tables import ZoneTables
 
 log = logging.getLogger(__name__)
@@ -245,6 +246,7 @@ class Tables:
         self.children = ChildRows(database)
         self.graphs = GraphRows(database)
         self.client_requests = ClientRequestRows(database)
+        self.workers = WorkerRows(database)
         self.zones = ZoneTables(database)
         self.observations = ObservationTables(database)
         self.projections = SnapshotTables(database)

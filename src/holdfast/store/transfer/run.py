@@ -36,6 +36,7 @@ TABLES: Final = {
     "waits": "session_key",
     "held_turns": "session_key",
     "client_requests": "session_key, call_id",
+    "workers": "owner, id",
     "children": "session_key",
     "foreign_sessions": "session_key",
     "foreign_records": "session_key, stream, ordinal",

@@ -1,0 +1,122 @@
+"""Routes of workers: register, wait for calls, extend claims, list."""
+
+import asyncio
+from typing import Final
+
+from holdfast.domain.errors import Code
+from holdfast.domain.tokens import Scope
+from holdfast.http.responses import Response
+from holdfast.http.routing import NoQuery, RouteRequest, Routes
+from holdfast.http.v1.idempotency import chosen_id
+from holdfast.wire.workers import (
+    ClaimsExtended,
+    ExtendPost,
+    NextPost,
+    WorkerForm,
+    WorkerList,
+    WorkerPost,
+    WorkForm,
+    claims_extended,
+    work_form,
+    worker_form,
+    worker_request,
+)
+from holdfast.workers.model import Work
+
+routes: Final = Routes(needs=Scope.TOOLS)
+
+
+@routes.get("/v1/workers", "workers.list", WorkerList, needs=Scope.READ)
+async def list_workers(request: RouteRequest[NoQuery, None]) -> Response:
+    """List the workers, and the processes that play turns with functions of their own."""
+    found = await request.holdfast.workers.list(request.owner)
+    return Response(content=WorkerList(tuple(map(worker_form, found))))
+
+
+@routes.post(
+    "/v1/workers",
+    "workers.register",
+    {201: WorkerForm},
+    errors=(
+        Code.AGENT_INVALID,
+        Code.AGENT_NOT_FOUND,
+        Code.INVALID_ID,
+        Code.INVALID_INPUT,
+        Code.INVALID_TEXT,
+        Code.SESSION_NOT_FOUND,
+        Code.TOOL_CHANGED,
+        Code.TOOL_INVALID,
+        Code.TOOL_NAME_TAKEN,
+    ),
+    example={"name": "payments-1", "tools": ["refund"]},
+)
+async def register_worker(request: RouteRequest[NoQuery, WorkerPost]) -> Response:
+    """Register a process that runs calls; with the id of a worker, replace what is known of it.
+
+    With `update` it changes agents, which needs the scope write.
+    """
+    if request.body.update:
+        request.required_caller.require(Scope.WRITE)
+    worker = await request.holdfast.workers.register(
+        request.owner, worker_request(request.body), id=chosen_id(request)
+    )
+    return Response(status=201, content=worker_form(worker))
+
+
+@routes.post(
+    "/v1/workers/{worker_id}/next",
+    "workers.next",
+    WorkForm,
+    errors=(Code.WORKER_NOT_FOUND,),
+    example={"wait_s": 25, "limit": 4},
+)
+async def next_work(request: RouteRequest[NoQuery, NextPost]) -> Response:
+    """Wait for calls; they are reserved for the worker for ten seconds, and stay requested.
+
+    The worker claims a call before it runs it. `claims` are those of its calls at work: they are
+    extended, and the response comes early when one is lost or its call has ended.
+    """
+    body = request.body
+    asking = asyncio.ensure_future(
+        request.holdfast.workers.next(
+            request.owner,
+            request.path["worker_id"],
+            claims=[claim.lower() for claim in body.claims],
+            limit=body.limit,
+            wait_s=body.wait_s,
+            claim=body.claim,
+        )
+    )
+    closing = asyncio.ensure_future(request.streams.closing.wait())
+    try:
+        await asyncio.wait((asking, closing), return_when=asyncio.FIRST_COMPLETED)
+        # A server that stops lets its workers ask another one.
+        work = asking.result() if asking.done() else Work()
+    finally:
+        asking.cancel()
+        closing.cancel()
+    return Response(content=work_form(work))
+
+
+@routes.post(
+    "/v1/workers/{worker_id}/extend",
+    "workers.extend",
+    ClaimsExtended,
+    errors=(Code.WORKER_NOT_FOUND,),
+    example={"claims": ["0199f8a6-7f3c-7e6b-9c3a-2f1d5b8e4a10"]},
+)
+async def extend_worker(request: RouteRequest[NoQuery, ExtendPost]) -> Response:
+    """Extend the registration of a worker and its claims."""
+    extension = await request.holdfast.workers.extend(
+        request.owner,
+        request.path["worker_id"],
+        [claim.lower() for claim in request.body.claims],
+    )
+    return Response(content=claims_extended(extension))
+
+
+@routes.add("DELETE", "/v1/workers/{worker_id}", "workers.close", errors=(Code.WORKER_NOT_FOUND,))
+async def close_worker(request: RouteRequest[NoQuery, None]) -> Response:
+    """Forget a worker; its claims stay until they run out."""
+    await request.holdfast.workers.close(request.owner, request.path["worker_id"])
+    return Response(status=204)

@@ -1,0 +1,1 @@
+"""Workers: processes that run tools, and the calls that clients claim."""
