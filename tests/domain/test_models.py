@@ -15,6 +15,7 @@ from holdfast.domain.models import (
     ModelRequest,
     ModelSource,
     Prices,
+    PriceTier,
     describe_model,
     model_of,
 )
@@ -84,6 +85,10 @@ def test_a_model_may_be_described_by_its_name_alone() -> None:
     assert describe_model(ModelRequest(provider="maker", name="a")).prices is None
 
 
+def a_tier(above: int, output: int = 0) -> PriceTier:
+    return PriceTier(above=above, input=0, output=output)
+
+
 @each_case(
     ("changes", "field"),
     [
@@ -91,6 +96,10 @@ def test_a_model_may_be_described_by_its_name_alone() -> None:
         ({"context_window": 0}, "context_window"),
         ({"max_output": 10**9 + 1}, "max_output"),
         ({"prices": Prices(input=0, output=-1)}, "prices.output"),
+        ({"prices": Prices(input=0, output=0, tiers=(a_tier(9, -1),))}, "prices.output"),
+        ({"prices": Prices(input=0, output=0, tiers=(a_tier(9), a_tier(9)))}, "prices.tiers"),
+        ({"prices": Prices(input=0, output=0, tiers=(a_tier(9), a_tier(8)))}, "prices.tiers"),
+        ({"prices": Prices(input=0, output=0, tiers=(a_tier(0),))}, "prices.tiers"),
     ],
 )
 def test_a_description_that_cannot_be_is_refused_by_its_field(

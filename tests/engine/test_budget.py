@@ -12,7 +12,7 @@ from holdfast.domain.drafts import CostDraft, Draft, MessageDraft, Outcome, Summ
 from holdfast.domain.events import Failure, FailureCode, StepStarted
 from holdfast.domain.ids import ApprovalId
 from holdfast.domain.messages import Message, Notice, NoticeCode, Role, Text
-from holdfast.domain.models import Model, Prices, model_of
+from holdfast.domain.models import Model, Prices, PriceTier, model_of
 from holdfast.domain.sessions import Budget, OnExceed, StopReason
 from holdfast.domain.tools import ToolClass
 from holdfast.engine.budget import (
@@ -160,6 +160,39 @@ def test_input_is_paid_at_the_dearest_price() -> None:
     model = replace(PRICED, prices=Prices(input=1_000_000, output=0, cache_write=3_000_000))
 
     assert projected(a_request(model=model)).projected == 3 * FIRST
+
+
+LONGER = PriceTier(above=10, input=2_000_000, output=5_000_000)
+TIERED = replace(MODEL, prices=Prices(input=1_000_000, output=2_000_000, tiers=(LONGER,)))
+
+
+@each_case(
+    ("usage", "microcents"),
+    [
+        (Usage(input=10, output=1), 10 + 2),
+        (Usage(input=11, output=1), 22 + 5),
+        # Cached input counts for the length, whatever it costs.
+        (Usage(input=1, cache_read=10, output=1), 2 + 5),
+    ],
+)
+def test_a_long_request_pays_the_price_of_its_tier_for_all_tokens(
+    usage: Usage, microcents: int
+) -> None:
+    answer = ModelAnswer(end=Stopped(reason=StepStop.STOP, usage=usage))
+
+    cost = charge(TurnState(a_turn(model=TIERED)), Need(model=TIERED, input=11), answer, "r")
+
+    assert cost is not None
+    assert cost.microcents == microcents
+
+
+def test_a_budget_assumes_the_tier_of_the_largest_size_of_a_request() -> None:
+    play = TurnState(a_turn(model=TIERED, budget=a_budget(1_000, OnExceed.FAIL)))
+
+    short, long = (Need(model=TIERED, input=size, output=100) for size in (10, 11))
+
+    assert (estimate(play, short).projected, estimate(play, long).projected) == (210, 522)
+    assert [output_limit(play, replace(each, output=None)) for each in (short, long)] == [495, 195]
 
 
 def test_a_model_without_a_price_has_no_projection() -> None:

@@ -16,7 +16,7 @@ from genai_prices.types import (
     TimeOfDateConstraint,
 )
 
-from holdfast.domain.models import Prices, model_of
+from holdfast.domain.models import Prices, PriceTier, model_of
 from holdfast.llm import router
 from holdfast.llm.providers import max_output_of
 from holdfast.llm.router import context_window_of, prices_of
@@ -44,7 +44,7 @@ from tests.marks import each_case
                 cache_write=125_000_000,
             ),
         ),
-        # Twice as much beyond 200,000 tokens; every request begins below.
+        # Twice as much for requests of more than 200,000 tokens.
         (
             "google:gemini-2.5-pro",
             Prices(
@@ -52,6 +52,15 @@ from tests.marks import each_case
                 output=1_000_000_000,
                 cache_read=12_500_000,
                 cache_write=125_000_000,
+                tiers=(
+                    PriceTier(
+                        above=200_000,
+                        input=250_000_000,
+                        output=1_500_000_000,
+                        cache_read=25_000_000,
+                        cache_write=250_000_000,
+                    ),
+                ),
             ),
         ),
     ],
@@ -143,7 +152,7 @@ def test_the_dearest_price_of_the_day_counts(model: ModelInfo, usd: str) -> None
 def test_a_price_is_a_whole_number_of_micro_cents(
     told: Decimal | TieredPrices | None, microcents: int | None
 ) -> None:
-    assert router._microcents(ModelPrice(input_mtok=told), "input_mtok") == microcents
+    assert router._microcents(ModelPrice(input_mtok=told), "input_mtok", 0) == microcents
 
 
 @each_case(

@@ -102,12 +102,13 @@ class CostReport(Struct, frozen=True, kw_only=True):
 
 
 def price(usage: Usage, prices: Prices) -> int:
-    """Return the micro-cents of a usage; each class is rounded separately, halves up."""
+    """Return the micro-cents of a request; each class is rounded separately, halves up."""
+    tier = prices.for_input(usage.input + usage.cache_read + usage.cache_write)
     return (
-        _round(usage.input * prices.input)
-        + _round(usage.output * prices.output)
-        + _round(usage.cache_read * prices.cache_read)
-        + _round(usage.cache_write * prices.cache_write)
+        _round(usage.input * tier.input)
+        + _round(usage.output * tier.output)
+        + _round(usage.cache_read * tier.cache_read)
+        + _round(usage.cache_write * tier.cache_write)
     )
 
 

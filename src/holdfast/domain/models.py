@@ -31,13 +31,30 @@ class ModelSource(StrEnum):
     MANUAL = "manual"
 
 
-class Prices(Struct, frozen=True, kw_only=True):
+class TokenPrices(Struct, frozen=True, kw_only=True):
     """Micro-cents for a million tokens of each class (1 USD = 100,000,000 micro-cents)."""
 
     input: int
     output: int
     cache_read: int = 0
     cache_write: int = 0
+
+
+class PriceTier(TokenPrices, frozen=True, kw_only=True):
+    """The prices of a request with more than `above` input tokens, for all its tokens."""
+
+    above: int
+
+
+class Prices(TokenPrices, frozen=True, kw_only=True):
+    """The prices of a model, and those of longer requests by ascending `above`."""
+
+    tiers: tuple[PriceTier, ...] = ()
+
+    def for_input(self, tokens: int) -> TokenPrices:
+        """Return the prices of a request with so many input tokens, cached ones included."""
+        reached = [tier for tier in self.tiers if tokens > tier.above]
+        return reached[-1] if reached else self
 
 
 class MediaLimits(Struct, frozen=True, kw_only=True):
@@ -86,9 +103,20 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
         _require_number("context_window", self.context_window, least=1)
         _require_number("max_output", self.max_output, least=1)
         if self.prices is not None:
-            for each in self.prices.__struct_fields__:
-                price = getattr(self.prices, each)
-                _require_number(f"prices.{each}", price, least=0, most=_PRICE_MOST)
+            _require_prices(self.prices)
+
+
+def _require_prices(prices: Prices) -> None:
+    for tier in (prices, *prices.tiers):
+        for each in TokenPrices.__struct_fields__:
+            _require_number(f"prices.{each}", getattr(tier, each), least=0, most=_PRICE_MOST)
+    above = [0, *(tier.above for tier in prices.tiers)]
+    if above != sorted(set(above)):
+        raise Invalid(
+            Code.INVALID_INPUT,
+            "List the tiers of prices by ascending `above`, each once.",
+            {"field": "prices.tiers"},
+        )
 
 
 def describe_model(request: ModelRequest) -> Model:

@@ -13,7 +13,7 @@ from holdfast.domain.drafts import CostDraft, MessageDraft, Outcome
 from holdfast.domain.events import Failure, FailureCode
 from holdfast.domain.ids import ApprovalId
 from holdfast.domain.messages import Notice, NoticeCode, Role
-from holdfast.domain.models import Model, Prices
+from holdfast.domain.models import Model, TokenPrices
 from holdfast.domain.sessions import OnExceed, StopReason
 from holdfast.domain.tools import ToolClass
 from holdfast.engine.attachments import media_tokens
@@ -79,14 +79,14 @@ def is_affordable(state: TurnState, need: Need) -> bool:
 
 def estimate(state: TurnState, need: Need) -> Estimate:
     """Return the session's cost after a request with a useful answer."""
-    prices, spent = need.model.prices, state.spent + state.tree.below
+    prices, spent = _prices(need), state.spent + state.tree.below
     if prices is None:
         return Estimate(spent=spent, projected=None)
     least = min(need.output or USEFUL_TOKENS, USEFUL_TOKENS)
     if _only_warns(state):
         # No output limit is sent, so use the expected output instead of the useful minimum.
         least = need.output or ANSWER_TOKENS
-    cost = _input_cost(need, prices) + price(Usage(output=least), prices)
+    cost = _input_cost(need, prices) + _output_cost(least, prices)
     return Estimate(spent=spent, projected=spent + cost)
 
 
@@ -130,10 +130,16 @@ def charge(state: TurnState, need: Need, answer: ModelAnswer, request_id: str) -
 
 def bound_of(state: TurnState, need: Need) -> int:
     """Return the maximum cost of a request in micro-cents; 0 without a budget or a price."""
-    prices = need.model.prices
+    prices = _prices(need)
     if prices is None or state.cap <= 0:
         return 0
-    return _input_cost(need, prices) + price(Usage(output=_output_bound(need)), prices)
+    return _input_cost(need, prices) + _output_cost(_output_bound(need), prices)
+
+
+def _prices(need: Need) -> TokenPrices | None:
+    """Return the prices of a request of the largest size that it may have."""
+    prices = need.model.prices
+    return None if prices is None else prices.for_input(need.input)
 
 
 def _output_bound(need: Need) -> int:
@@ -147,7 +153,7 @@ def _only_warns(state: TurnState) -> bool:
 
 def _output_left(state: TurnState, need: Need) -> int | None:
     """Return the output tokens that the budget can pay for; `None` if it sets no limit."""
-    prices = need.model.prices
+    prices = _prices(need)
     if state.cap <= 0 or _only_warns(state) or prices is None or not prices.output:
         return None
     money = state.cap - state.spent - state.tree.below
@@ -157,10 +163,14 @@ def _output_left(state: TurnState, need: Need) -> int | None:
     return max(0, money) * _MILLION // prices.output
 
 
-def _input_cost(need: Need, prices: Prices) -> int:
+def _input_cost(need: Need, prices: TokenPrices) -> int:
     # Every token at the highest price: cache reads and writes are known only afterwards.
     dearest = max(prices.input, prices.cache_read, prices.cache_write)
     return -(-need.input * dearest // _MILLION)
+
+
+def _output_cost(tokens: int, prices: TokenPrices) -> int:
+    return -(-tokens * prices.output // _MILLION)
 
 
 def _has_output(answer: ModelAnswer) -> bool:

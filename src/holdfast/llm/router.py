@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from holdfast.domain.errors import Code, Invalid
-from holdfast.domain.models import OFFLINE, Model, Prices
+from holdfast.domain.models import OFFLINE, Model, Prices, PriceTier
 from holdfast.domain.secrets import Secret
 from holdfast.llm.offline import OfflineModel
 from holdfast.llm.provider_models import ProviderModels
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 _MICROCENTS: Final = 100_000_000
+_CLASSES: Final = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
 # The offline model runs locally and has no cost.
 _FREE: Final = Prices(input=0, output=0)
 
@@ -33,18 +34,33 @@ def prices_of(model: Model) -> Prices | None:
     if model.ref == OFFLINE:
         return _FREE
     known = _find_model(model)
-    price = _dearest(known, datetime.now(UTC)) if known else None
-    asked, answered = _microcents(price, "input_mtok"), _microcents(price, "output_mtok")
+    if known is None:
+        return None
+    price = _dearest(known, datetime.now(UTC))
+    starts = {
+        tier.start for name in _CLASSES for tier in getattr(getattr(price, name, None), "tiers", ())
+    }
+    prices = _prices_above(price, 0)
+    tiers = tuple(
+        PriceTier(above=start, **longer)
+        for start in sorted(starts)
+        if (longer := _prices_above(price, start))
+    )
+    return Prices(**prices, tiers=tiers) if prices else None
+
+
+def _prices_above(price: "ModelPrice", tokens: int) -> dict[str, int] | None:
+    """Return the prices of requests with more input tokens; `None` if they are not known."""
+    asked, answered, read, write = (_microcents(price, name, tokens) for name in _CLASSES)
     if asked is None or answered is None:
         return None
     # Cache tokens without their own price cost as much as other input.
-    read, write = _microcents(price, "cache_read_mtok"), _microcents(price, "cache_write_mtok")
-    return Prices(
-        input=asked,
-        output=answered,
-        cache_read=asked if read is None else read,
-        cache_write=asked if write is None else write,
-    )
+    return {
+        "input": asked,
+        "output": answered,
+        "cache_read": asked if read is None else read,
+        "cache_write": asked if write is None else write,
+    }
 
 
 def context_window_of(model: Model) -> int | None:
@@ -80,13 +96,16 @@ def _dearest(known: "ModelInfo", at: datetime) -> "ModelPrice":
         elif each.constraint is None or each.constraint.active(at):
             found.append(each.prices)
             break
-    return max(found, key=lambda price: _microcents(price, "input_mtok") or 0)
+    return max(found, key=lambda price: _microcents(price, "input_mtok", 0) or 0)
 
 
-def _microcents(price: "ModelPrice | None", name: str) -> int | None:
+def _microcents(price: "ModelPrice", name: str, tokens: int) -> int | None:
+    """Return a price of requests with more than `tokens` input tokens."""
     value = getattr(price, name, None)
-    # With length tiers, the first tier.
     usd = getattr(value, "base", value)
+    for tier in getattr(value, "tiers", ()):
+        if tier.start <= tokens:
+            usd = tier.price
     if usd is None:
         return None
     return int((Decimal(usd) * _MICROCENTS).to_integral_value(ROUND_HALF_UP))

@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
-from msgspec.structs import asdict
+from msgspec import Meta, Struct, convert
 
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.ids import ModelId
@@ -16,6 +15,16 @@ Tokens = Annotated[int, Meta(ge=1, le=10**9)]
 Part = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
+class PriceTierForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Prices of requests with more than `above` input tokens, for all their tokens."""
+
+    above: Tokens
+    input: Price
+    output: Price
+    cache_read: Price = 0
+    cache_write: Price = 0
+
+
 class PricesForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Prices in micro-cents per million tokens of each class (1 USD = 100,000,000 micro-cents)."""
 
@@ -23,6 +32,7 @@ class PricesForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     output: Price
     cache_read: Price = 0
     cache_write: Price = 0
+    tiers: Annotated[tuple[PriceTierForm, ...], Meta(max_length=8)] = ()
 
 
 class ModelForm(Struct, frozen=True, kw_only=True):
@@ -66,7 +76,9 @@ def model_form(model: Model) -> ModelForm:
         display_name=model.display_name,
         context_window=model.context_window,
         max_output=model.max_output,
-        prices=None if model.prices is None else PricesForm(**asdict(model.prices)),
+        prices=None
+        if model.prices is None
+        else convert(model.prices, PricesForm, from_attributes=True),
         priced=model.prices is not None,
         source=model.source,
     )
@@ -80,7 +92,7 @@ def model_request(body: ModelPost) -> ModelRequest:
         display_name=body.display_name,
         context_window=body.context_window,
         max_output=body.max_output,
-        prices=None if body.prices is None else Prices(**asdict(body.prices)),
+        prices=None if body.prices is None else convert(body.prices, Prices, from_attributes=True),
     )
 
 
@@ -103,7 +115,9 @@ def model_post(request: ModelRequest) -> ModelPost:
         display_name=request.display_name,
         context_window=request.context_window,
         max_output=request.max_output,
-        prices=None if request.prices is None else PricesForm(**asdict(request.prices)),
+        prices=None
+        if request.prices is None
+        else convert(request.prices, PricesForm, from_attributes=True),
     )
 
 
@@ -114,7 +128,7 @@ def model_value(form: ModelForm) -> Model:
         provider=form.provider,
         name=form.name,
         context_window=form.context_window,
-        prices=None if form.prices is None else Prices(**asdict(form.prices)),
+        prices=None if form.prices is None else convert(form.prices, Prices, from_attributes=True),
         display_name=form.display_name,
         max_output=form.max_output,
         source=form.source,

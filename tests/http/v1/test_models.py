@@ -42,7 +42,8 @@ async def test_the_offline_model_always_exists(visitor: Visitor) -> None:
 
 
 async def test_a_model_is_added_with_its_prices(visitor: Visitor) -> None:
-    prices = {"input": 1, "output": 2, "cache_read": 3, "cache_write": 4}
+    each = {"input": 1, "output": 2, "cache_read": 3, "cache_write": 4}
+    prices = each | {"tiers": [{"above": 9} | each]}
     body: dict[str, Any] = {
         "provider": "openai",
         "name": "gpt-next",
