@@ -117,7 +117,11 @@ async def opened(race: Race, opens: int) -> tuple[list[str], Counter[tuple[str, 
     for tool in CALLS:
         paths = FOLDERS if tool == "list_directory" else FILES
         paths = FILES + FOLDERS if tool == "find_text" else paths
-        for path in islice(cycle(paths), opens // OPENS[tool]):
+        share = opens // OPENS[tool]
+        for count, path in enumerate(islice(cycle(paths), 20 * share)):
+            # A few tries may all meet the same side of the swap.
+            if count >= share and outcomes[tool, "ok"]:
+                break
             done = await race.call(tool, path=path, **arguments(tool))
             outcomes[tool, word(done)] += 1
             shown = json.dumps(done.result)
