@@ -167,10 +167,10 @@ async def _assembled(
     )
     repos = Repos(store, outside.clock, id_factory, config.workspace_root)
     creation = SessionCreation(journal, models, repos, folders, SessionRules())
-    sessions = Sessions(store, journal, creation, leases, coordinator)
     agents = Agents(store, models, outside.clock, id_factory)
+    sessions = Sessions(store, journal, creation, leases, coordinator, agents=agents)
     children = build_children(config, store, journal, doorbell)
-    children.connect(sessions, agents, coordinator)
+    children.connect(sessions, coordinator)
     return House(
         config=config,
         owner=LOCAL_OWNER,

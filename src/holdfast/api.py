@@ -550,7 +550,6 @@ class LocalHoldfast(AskVerbs, SpawnVerbs, ServeVerbs, LoopVerbs):
             require_session_request(request)
             if self.loops is not None:
                 await self.loops.ready()
-            await self.agents.seed(self.owner, agent)
             opening = partial(self.sessions.open, self.owner, agent, id=id)
             return await self.tools.open_with(tools, request, opening)
         except MemoryError as error:

@@ -210,8 +210,8 @@ async def _assemble(
     coordinator = LocalCoordinator(leases, turns, scope=scope, at_a_time=most, process_pool=pool)
     await stack.enter_async_context(coordinator)
     creation = SessionCreation(journal, models, records.repos, folders, rules)
-    sessions = Sessions(store, journal, creation, leases, coordinator)
     agents = Agents(store, models, clock, id_factory, _agent_rules(config, secrets))
+    sessions = Sessions(store, journal, creation, leases, coordinator, agents=agents)
     parts = wiring.LoopParts(records, turns, inputs, coordinator, models, agents, tools, clock)
     calls, workers, foreign = _connect_functions(functions, run.loops, parts, sessions)
     return LocalHoldfast(
@@ -263,7 +263,7 @@ def _connect_functions(
     calls = wiring.build_calls(records, parts.coordinator)
     workers = wiring.build_workers(parts)
     records.approvals.attach(parts.coordinator)
-    records.children.connect(sessions, parts.agents, parts.coordinator)
+    records.children.connect(sessions, parts.coordinator)
     capabilities = Capabilities(
         records.store,
         records.journal,

@@ -128,6 +128,15 @@ async def test_a_fork_that_is_refused_leaves_no_files(quiet: Holdfast, parent: S
     assert [folder.name for folder in beside.iterdir()] == [parent.id]
 
 
+async def test_a_fork_may_have_the_built_in_agent_before_its_first_use(quiet: Holdfast) -> None:
+    await quiet.agents.create(quiet.owner, {"name": "Ada"})
+    parent = await quiet.open("ada")
+
+    fork = await quiet.sessions.fork(quiet.owner, parent.id, agent="holdfast")
+
+    assert fork.agent.slug == "holdfast"
+
+
 async def test_a_fork_copies_no_row(quiet: Holdfast, parent: Session, home: Path) -> None:
     await quiet.sessions.fork(quiet.owner, parent.id)
 

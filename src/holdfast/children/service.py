@@ -43,7 +43,7 @@ from holdfast.domain.waits import Wait, WaitReason
 from holdfast.ports.runtime import Coordinator, TurnPausedError
 from holdfast.ports.store import Brief, Store, Tx
 from holdfast.ports.system import Doorbell
-from holdfast.services.agents import Agents, require_input
+from holdfast.services.agents import require_input
 from holdfast.services.background_tasks import sleep_despite_memory_error
 from holdfast.services.journal import (
     Journal,
@@ -79,14 +79,13 @@ class Children:
         self._folders = folders
         self._limits = limits
         self._sessions: Sessions | None = None
-        self._agents: Agents | None = None
         self._coordinator: Coordinator | None = None
         # The parents that wait here, by their child.
         self._awaited: dict[SessionKey, SessionKey] = {}
 
-    def connect(self, sessions: Sessions, agents: Agents, coordinator: Coordinator) -> None:
+    def connect(self, sessions: Sessions, coordinator: Coordinator) -> None:
         """Set what opens sessions, and what runs their turns."""
-        self._sessions, self._agents, self._coordinator = sessions, agents, coordinator
+        self._sessions, self._coordinator = sessions, coordinator
         self._journal.watch_ends(self._note_end)
         # A process that runs no turns would continue what it cannot run.
         if coordinator.runs_turns:
@@ -109,8 +108,6 @@ class Children:
     ) -> Created[Session]:
         """Open a child; `is_new` is false if an equal request with this id did so before."""
         sessions, coordinator = self._parts()
-        if self._agents is not None:
-            await self._agents.seed(owner, request.agent)
         head = await self._store.read(Brief(lambda tx: find_session_state(tx, owner, parent_id)))
         wanted_id = self._journal.new_id() if id is None else require_uuid(id, what="session id")
         child_id = SessionId(wanted_id)

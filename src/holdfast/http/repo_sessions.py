@@ -125,7 +125,6 @@ async def open_session(request: RouteRequest[NoQuery, AgentSessionPost]) -> Resp
     if known is not None:
         return _created_response(known, is_new=False)
     agent = body.agent_id or (await request.holdfast.agents.in_repositories(request.owner)).id
-    await request.holdfast.agents.seed(request.owner, agent)
     session_request = SessionRequest(title=body.title, repo_id=repo_id)
     try:
         with _explain_session_limit():

@@ -30,7 +30,7 @@ from holdfast.domain.sessions import (
 from holdfast.domain.tools import ToolSpec, spec_of
 from holdfast.ports.runtime import Coordinator
 from holdfast.ports.store import Brief, Store, Tx
-from holdfast.services.agents import require_definitions
+from holdfast.services.agents import Agents, require_definitions
 from holdfast.services.batches import read_batches
 from holdfast.services.journal import (
     Journal,
@@ -79,8 +79,11 @@ class Sessions:
         creation: SessionCreation,
         leases: Leases,
         coordinator: Coordinator,
+        *,
+        agents: Agents,
     ) -> None:
         self._store = store
+        self._agents = agents
         self._journal = journal
         self._creation = creation
         self._leases = leases
@@ -118,6 +121,7 @@ class Sessions:
         """
         own = tuple(map(spec_of, functions))
         require_definitions(own)
+        await self._agents.seed(owner, agent)
         made = await self._creation.open(
             owner, agent, request or SessionRequest(), id=id, functions=own, under=under
         )
@@ -173,6 +177,8 @@ class Sessions:
         self, owner: Owner, session_id: SessionId, request: ForkRequest, *, id: str | None = None
     ) -> Created[Session]:
         """Fork a session; `is_new` is false if an equal request with this id did so before."""
+        if request.agent is not None:
+            await self._agents.seed(owner, request.agent)
         made = await self._creation.fork(owner, session_id, request, id=id)
         return await self._finish_create(made, cause="forked")
 

@@ -17,6 +17,7 @@ from holdfast.execution.coordinator import LocalCoordinator
 from holdfast.execution.workspace_folders import WorkspaceFolders
 from holdfast.ports.runtime import Limits
 from holdfast.services.agent_processes import ProcessLimit
+from holdfast.services.agents import Agents
 from holdfast.services.approvals import Approvals, ApprovalSettings
 from holdfast.services.calls import Calls
 from holdfast.services.event_stream import Events
@@ -167,7 +168,8 @@ class Process:
         approvals.attach(coordinator)
         repos = Repos(store, clock, id_factory, None)
         creation = SessionCreation(journal, models, repos, folders, SessionRules())
-        sessions = Sessions(store, journal, creation, leases, coordinator)
+        agents = Agents(store, models, clock, id_factory)
+        sessions = Sessions(store, journal, creation, leases, coordinator, agents=agents)
         for head in await leases.list_abandoned((), paused=True):
             coordinator.wake(head.key)
         return Floors(

@@ -100,8 +100,6 @@ async def open_session(request: RouteRequest[NoQuery, SessionPost]) -> Response:
     context = await resolve_context(request, request.body.context)
     session_options = session_request(replace(request.body, context=context))
     agent = request.path["agent_id"]
-    # Built-in agents are created on first use, so that clients need not create them.
-    await request.holdfast.agents.seed(request.owner, agent)
     new = await request.holdfast.sessions.make(
         request.owner,
         agent,
@@ -354,8 +352,6 @@ async def fork_session(request: RouteRequest[NoQuery, ForkPost]) -> Response:
     """Open a session that continues from a message of this one; nothing is copied."""
     session_id = await requested_session(request)
     id_, wanted = chosen_id(request), fork_request(request.body)
-    if wanted.agent is not None:
-        await request.holdfast.agents.seed(request.owner, wanted.agent)
     new = await request.holdfast.sessions.make_fork(request.owner, session_id, wanted, id=id_)
     return await session_created(request, new.value, is_new=new.is_new)
 
