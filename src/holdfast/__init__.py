@@ -102,7 +102,7 @@ if TYPE_CHECKING:
     from holdfast.functions.tool import Tool as Tool
     from holdfast.functions.tool import tool as tool
     from holdfast.loops.held_turns import TurnAborted as TurnAborted
-    from holdfast.loops.turn import CallDenied as CallDenied
+    from holdfast.loops.replay import CallDenied as CallDenied
     from holdfast.loops.turn import StepContext as StepContext
     from holdfast.own_loops import Turn as Turn
     from holdfast.services.calls import CallAnswer as CallAnswer
@@ -128,7 +128,7 @@ _HOMES: Final = {
     "Budget": "domain.sessions",
     "Call": "domain.calls",
     "CallAnswer": "services.calls",
-    "CallDenied": "loops.turn",
+    "CallDenied": "loops.replay",
     "CallSettled": "domain.events",
     "CallState": "domain.calls",
     "Cancelled": "functions.context",

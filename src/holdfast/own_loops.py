@@ -51,7 +51,12 @@ class TurnBranch(Protocol):
         tools: Sequence[str] | None = None,
     ) -> Awaitable[ChildAnswer]: ...
     def step(
-        self, name: str, fn: Callable[..., Any], *args: Any, effect: str = "pure"
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *args: Any,
+        effect: str = "pure",
+        model: str | None = None,
     ) -> Awaitable[Any]: ...
 
 
@@ -71,6 +76,7 @@ class Turn(TurnBranch, Protocol):
     def prompt(self) -> str: ...
     @property
     def is_replaying(self) -> bool: ...
+    async def check_budget(self, model: str | None = None) -> None: ...
     async def delta(self, text: str, channel: str = "text") -> None: ...
     async def say(
         self,

@@ -34,6 +34,7 @@ class Code(StrEnum):
     ARCHIVE_NOT_FOUND = "archive_not_found"
     BACKUP_INVALID = "backup_invalid"
     BACKUP_PLAIN = "backup_plain"
+    BUDGET_EXCEEDED = "budget_exceeded"
     CALL_CLAIMED = "call_claimed"
     CALL_MISMATCH = "call_mismatch"
     CALL_NOT_FOUND = "call_not_found"

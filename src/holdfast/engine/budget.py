@@ -216,17 +216,21 @@ def _encoded(value: object) -> int:
 _SPENT_ABOVE: Final = "The budget of a session that has started this one is used up."
 
 
-async def afford(state: TurnState, need: Need, new_id: Callable[[], str]) -> Outcome | None:
-    """Return the outcome if the budget refuses a request; may ask for a higher budget."""
+async def afford(state: TurnState, need: Need | None, new_id: Callable[[], str]) -> Outcome | None:
+    """Return the outcome if the budget refuses a request; may ask for a higher budget.
+
+    Without `need` the request is not known, and the budget must only have something left.
+    """
     budget = state.turn.budget
     if budget is None or state.cap <= 0:
         return None
     if state.turn.tree is not None:
         # Before each request, because the other sessions of the tree are at work as well.
         state.tree = await state.turn.tree()
-    found = estimate(state, need)
+    spent = state.spent + state.tree.below
+    found = estimate(state, need) if need else Estimate(spent=spent, projected=spent + 1)
     if found.projected is None:
-        return await _unpriced(state, need.model)
+        return await _unpriced(state, need.model) if need else None
     room = state.tree.room
     has_room = room is None or found.projected - found.spent <= room
     if found.projected <= state.cap and has_room:

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.ask.answers import TurnFailed
 from holdfast.domain.drafts import Outcome
 from holdfast.domain.errors import Code, Conflict, HoldfastError, LimitReached
 from holdfast.domain.events import Failure, FailureCode
@@ -141,6 +142,7 @@ class HeldTurns:
             max_calls=wanted.max_calls,
         )
         try:
+            await turn.check_budget()
             yield turn
         except Exception as error:
             with suppress(Conflict):
@@ -236,16 +238,23 @@ class HeldTurns:
         return Conflict(Code.LEASE_LOST, "Another process holds the turn now.")
 
 
+# Characters of the text that a loop chooses for its failure.
+_TEXT_MOST = 4_096
 _ABORTED = Outcome(stop_reason=StopReason.ABORTED)
 
 
 def failure_of(error: Exception) -> Outcome:
-    """Return how a turn ends whose loop raised; the text of the exception is not shown."""
+    """Return how a turn ends whose loop raised; only the text of `TurnFailed` is shown."""
     if isinstance(error, HoldfastError) and error.code is Code.REPLAY_MISMATCH:
         failure = Failure(code=FailureCode.REPLAY_MISMATCH, message=error.message)
     elif isinstance(error, HoldfastError) and error.code is Code.TURN_ENTRY_LIMIT:
         failure = Failure(code=FailureCode.TURN_LIMIT, message=error.message)
         return Outcome(stop_reason=StopReason.TURN_LIMIT, failure=failure)
+    elif isinstance(error, HoldfastError) and error.code is Code.BUDGET_EXCEEDED:
+        failure = Failure(code=FailureCode.BUDGET_EXCEEDED, message=error.message)
+        return Outcome(stop_reason=StopReason.BUDGET, failure=failure)
+    elif isinstance(error, TurnFailed):
+        failure = Failure(code=FailureCode.LOOP_FAILED, message=str(error)[:_TEXT_MOST])
     else:
         text = f"The loop failed with {type(error).__name__}."
         failure = Failure(code=FailureCode.LOOP_FAILED, message=text)

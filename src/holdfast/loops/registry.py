@@ -92,6 +92,7 @@ class Loops:
         async with self._limits[loop.name]:
             own = LoopTurn(turn, emit, self._parts(), resume=loop.resume)
             try:
+                await own.check_budget()
                 text = await _unwrapped(loop.function(own))
                 own.is_over = True
                 if text is not None and not isinstance(text, str):

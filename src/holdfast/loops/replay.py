@@ -12,11 +12,25 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.domain.calls import Call
-from holdfast.domain.errors import Code, Conflict
+from holdfast.domain.errors import Code, Conflict, Invalid
 from holdfast.domain.ids import CallId
-from holdfast.domain.messages import Message, Role, Step, ToolCall, ToolResult
+from holdfast.domain.messages import (
+    Message,
+    Part,
+    ResultStatus,
+    Role,
+    Step,
+    ToolCall,
+    ToolError,
+    ToolResult,
+)
+from holdfast.functions.context import OutcomeUnknown, ToolFailed
 
 EntryKind = Literal["call", "step"]
+
+
+class CallDenied(Exception):  # noqa: N818 — an outcome of the call
+    """The call was not allowed; the message says by what."""
 
 
 class Position(Struct, frozen=True):
@@ -134,3 +148,45 @@ def call_id_of(turn: int, position: Position, run: int = 0) -> CallId:
     )
     start = f"turn{turn}r{run}" if run else f"turn{turn}"
     return CallId("_".join(filter(None, (start, branch, str(position.number)))))
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether JSON can say a value."""
+    try:
+        msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        return False
+    return True
+
+
+def require_plain(arguments: dict[str, Any]) -> None:
+    """Refuse arguments that JSON cannot say, because they are recorded."""
+    if not is_plain(arguments):
+        raise Invalid(
+            Code.INVALID_INPUT,
+            "The arguments of a call must be plain JSON.",
+            {"field": "arguments"},
+        )
+
+
+def key_of(part: Part) -> str | None:
+    """Return the id of the entry that a part belongs to."""
+    match part:
+        case ToolCall(id=found) | ToolResult(call_id=found) | Step(position=found):
+            return found
+        case _:
+            return None
+
+
+def value_of(status: ResultStatus, result: Any, error: ToolError | None, returns: Any) -> Any:
+    """Return a recorded outcome as it was the first time: a value or an exception."""
+    text = error.message if error is not None else f"The call ended with {status}."
+    match status:
+        case ResultStatus.OK:
+            return result if returns is None else msgspec.convert(result, returns)
+        case ResultStatus.UNKNOWN:
+            raise OutcomeUnknown(text)
+        case ResultStatus.DENIED:
+            raise CallDenied(text)
+        case _:
+            raise ToolFailed(text)

@@ -27,6 +27,7 @@ from holdfast.domain.events import Channel, StepDelta, StepEnded, StepStarted
 from holdfast.domain.ids import CallId, MessageId, SessionId
 from holdfast.domain.messages import (
     Message,
+    Notice,
     NoticeCode,
     Part,
     ResultStatus,
@@ -42,12 +43,22 @@ from holdfast.domain.models import Model
 from holdfast.domain.sessions import Budget, Session, StopReason
 from holdfast.domain.tools import INVOKE_AGENT, Effect, Grant, ResultCode
 from holdfast.domain.turns import ResumePolicy
+from holdfast.engine.budget import Need, afford
 from holdfast.engine.tool_calls import answer, dispatch
 from holdfast.engine.turn_state import TurnState
-from holdfast.functions.context import OutcomeUnknown, ToolFailed
+from holdfast.functions.context import ToolFailed
 from holdfast.functions.results import UnrecordableError, plain
 from holdfast.functions.tool import ApprovalRule, UntypedTool
-from holdfast.loops.replay import Position, RecordedEntries, call_id_of, digest_arguments
+from holdfast.loops.replay import (
+    Position,
+    RecordedEntries,
+    call_id_of,
+    digest_arguments,
+    is_plain,
+    key_of,
+    require_plain,
+    value_of,
+)
 from holdfast.ports.runtime import Emit, TurnEnd, TurnInput, TurnPausedError
 from holdfast.ports.tools import CallOutcome, Toolbox
 
@@ -61,10 +72,6 @@ _inside: ContextVar[bool] = ContextVar("holdfast_inside_an_entry", default=False
 def leave_entries() -> None:
     """Note that no entry runs here: the task may have been started by the call of another turn."""
     _inside.set(False)
-
-
-class CallDenied(Exception):  # noqa: N818 — an outcome of the call
-    """The call was not allowed; the message says by what."""
 
 
 class StepContext:
@@ -169,16 +176,34 @@ class Branch:
 
     @overload
     def step(
-        self, name: str, fn: Callable[..., Awaitable[T]], *args: Any, effect: str = ...
+        self,
+        name: str,
+        fn: Callable[..., Awaitable[T]],
+        *args: Any,
+        effect: str = ...,
+        model: str | None = ...,
     ) -> Awaitable[T]: ...
     @overload
     def step(
-        self, name: str, fn: Callable[..., T], *args: Any, effect: str = ...
+        self,
+        name: str,
+        fn: Callable[..., T],
+        *args: Any,
+        effect: str = ...,
+        model: str | None = ...,
     ) -> Awaitable[T]: ...
     def step(
-        self, name: str, fn: Callable[..., Any], *args: Any, effect: str = "pure"
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *args: Any,
+        effect: str = "pure",
+        model: str | None = None,
     ) -> Awaitable[Any]:
-        """Run a function that may run twice, such as a model request, and record its result."""
+        """Run a function that may run twice, such as a model request, and record its result.
+
+        If it names the model of the request, the budget is checked before.
+        """
         if Effect(effect) is Effect.UNSAFE:
             raise Invalid(
                 Code.INVALID_INPUT,
@@ -187,7 +212,7 @@ class Branch:
             )
         if _NAME.fullmatch(name) is None:
             raise Invalid(Code.INVALID_INPUT, f"{name!r} is no name of a step.", {"field": "name"})
-        return self._turn.make_step(self._next(), name, fn, args)
+        return self._turn.make_step(self._next(), name, fn, args, model)
 
     def _next(self) -> Position:
         if _inside.get():
@@ -241,21 +266,25 @@ class LoopTurn(Branch):
         # Calls that have begun and have no result yet.
         self._open: set[CallId] = set()
         self._closed = asyncio.Event()
+        # One question about the budget at a time.
+        self._checks = asyncio.Lock()
         # Rows that an earlier run has written, and how many of them this one has reached.
         self._earlier = [row for row in before if row.role is not Role.USER]
+        # A notice at the end, which no entry reaches, is not ahead of the loop.
+        while self._earlier and isinstance(self._earlier[-1].parts[0], Notice):
+            self._earlier.pop()
         self._reached = 0
         # By row and by entry, how many are reached with it.
         self._places = {
             key: place
             for place, row in enumerate(self._earlier, start=1)
-            for key in (row.id, *map(_key_of, row.parts))
+            for key in (row.id, *map(key_of, row.parts))
         }
         self._says = 0
         self._step: StepStarted | None = None
         self._offset = 0
         self._ending: StopReason | None = None
-        seed = f"{self.session.id}/{turn.turn}"
-        self.random = random.Random(seed)  # noqa: S311 — repeatable on purpose
+        self.random = random.Random(f"{self.session.id}/{turn.turn}")  # noqa: S311 — repeatable
 
     @property
     def session(self) -> Session:
@@ -298,6 +327,25 @@ class LoopTurn(Branch):
         """Return the time as a recorded step."""
         at = await self.step("now", lambda: self.parts.now().isoformat())
         return datetime.fromisoformat(at).astimezone(UTC)
+
+    async def check_budget(self, model: str | None = None) -> None:
+        """Check that the budget is not used up, or that an answer of a model fits into it.
+
+        Raises `LimitReached`, or asks for a higher budget if the session's budget says so.
+        """
+        # What is recorded was paid.
+        if self.is_replaying:
+            return
+        found = None if model is None else await self.parts.find_model(model)
+        need = None if found is None else Need(model=found, input=0)
+        try:
+            async with self._checks:
+                refused = await afford(self._state, need, self.parts.new_id)
+        except TurnPausedError:
+            await self._other_calls()
+            raise
+        if refused is not None and refused.failure is not None:
+            raise LimitReached(Code.BUDGET_EXCEEDED, refused.failure.message)
 
     async def delta(self, text: str, channel: str = "text") -> None:
         """Stream text; `say` later records the whole message."""
@@ -376,7 +424,7 @@ class LoopTurn(Branch):
         found = self._recorded.find(call_id, position, "call", name, digest)
         if found is not None and isinstance(found.result, ToolResult):
             self._show_rows_through(call_id)
-            return _value(found.result.status, found.result.result, found.result.error, returns)
+            return value_of(found.result.status, found.result.result, found.result.error, returns)
         call = None if found is None else found.call
         if call is None:
             call = self._intend(toolbox, call_id, name, arguments)
@@ -391,15 +439,18 @@ class LoopTurn(Branch):
         except TurnPausedError:
             # It does not run, so that the turn may pause; but only when no other call runs.
             self._close(call_id)
-            while self._open:
-                self._closed.clear()
-                await self._closed.wait()
+            await self._other_calls()
             raise
         finally:
             _inside.reset(token)
         await self._state.emit(answer(call, done))
         self._close(call_id)
-        return _value(done.status, done.result, done.error, returns)
+        return value_of(done.status, done.result, done.error, returns)
+
+    async def _other_calls(self) -> None:
+        while self._open:
+            self._closed.clear()
+            await self._closed.wait()
 
     def _close(self, call_id: CallId) -> None:
         self._open.discard(call_id)
@@ -411,15 +462,22 @@ class LoopTurn(Branch):
         return bool(self._open) or self._recorded.has_open_calls
 
     async def make_step(
-        self, position: Position, name: str, fn: Callable[..., Any], args: Sequence[Any]
+        self,
+        position: Position,
+        name: str,
+        fn: Callable[..., Any],
+        args: Sequence[Any],
+        model: str | None,
     ) -> Any:
         """Return the result of the step at a position; runs it if none is recorded."""
-        digest = digest_arguments(self.parts.redact([each for each in args if _is_plain(each)]))
+        digest = digest_arguments(self.parts.redact([each for each in args if is_plain(each)]))
         key = call_id_of(self.number, position, self._run)
         found = self._recorded.find(key, position, "step", name, digest)
         if found is not None and isinstance(found.result, Step):
             self._show_rows_through(str(position))
-            return _value(found.result.status, found.result.result, found.result.error, None)
+            return value_of(found.result.status, found.result.result, found.result.error, None)
+        if model is not None:
+            await self.check_budget(model)
         context = StepContext(self)
         begun = time.monotonic()
         done = await _run_step(fn, args, context, name)
@@ -434,7 +492,7 @@ class LoopTurn(Branch):
             milliseconds=round((time.monotonic() - begun) * 1000),
         )
         await self._state.emit((MessageDraft(role=Role.SYSTEM, parts=(part,)), *context.costs))
-        return _value(part.status, part.result, part.error, None)
+        return value_of(part.status, part.result, part.error, None)
 
     async def cost_of(self, usage: Usage, model: str | None, request_id: str | None) -> CostDraft:
         """Return the ledger entry of a model request of the loop."""
@@ -513,14 +571,6 @@ class LoopTurn(Branch):
         self._reached = max(self._reached, self._places.get(key, 0))
 
 
-def _key_of(part: Part) -> str | None:
-    match part:
-        case ToolCall(id=found) | ToolResult(call_id=found) | Step(position=found):
-            return found
-        case _:
-            return None
-
-
 async def _run_step(
     fn: Callable[..., Any], args: Sequence[Any], context: StepContext, name: str
 ) -> CallOutcome:
@@ -532,7 +582,8 @@ async def _run_step(
             found = await found
         return CallOutcome(status=ResultStatus.OK, result=plain(found))
     except ToolFailed as error:
-        return _failed(str(error))
+        failure = ToolError(code=ResultCode.FAILED, message=str(error))
+        return CallOutcome(status=ResultStatus.ERROR, error=failure)
     except UnrecordableError as error:
         raise Invalid(
             Code.INVALID_INPUT, f"The result of {name} cannot be recorded: {error}."
@@ -541,46 +592,9 @@ async def _run_step(
         _inside.reset(token)
 
 
-def _failed(text: str) -> CallOutcome:
-    error = ToolError(code=ResultCode.FAILED, message=text)
-    return CallOutcome(status=ResultStatus.ERROR, error=error)
-
-
 def _wants_context(fn: Callable[..., Any]) -> bool:
     try:
         hints = inspect.get_annotations(fn, eval_str=True)
     except (NameError, TypeError):
         return False
     return StepContext in hints.values()
-
-
-def _value(status: ResultStatus, result: Any, error: ToolError | None, returns: Any) -> Any:
-    """Return a recorded outcome as it was the first time: a value or an exception."""
-    text = error.message if error is not None else f"The call ended with {status}."
-    match status:
-        case ResultStatus.OK:
-            return result if returns is None else msgspec.convert(result, returns)
-        case ResultStatus.UNKNOWN:
-            raise OutcomeUnknown(text)
-        case ResultStatus.DENIED:
-            raise CallDenied(text)
-        case _:
-            raise ToolFailed(text)
-
-
-def _is_plain(value: Any) -> bool:
-    try:
-        msgspec.json.encode(value)
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-        return False
-    return True
-
-
-def require_plain(arguments: dict[str, Any]) -> None:
-    """Refuse arguments that JSON cannot say, because they are recorded."""
-    if not _is_plain(arguments):
-        raise Invalid(
-            Code.INVALID_INPUT,
-            "The arguments of a call must be plain JSON.",
-            {"field": "arguments"},
-        )
