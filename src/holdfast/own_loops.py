@@ -153,14 +153,24 @@ class LoopVerbs:
         resume: ResumeName = "replay",
         version: str = "",
         concurrency: int = 64,
+        park_after: float | None = None,
     ) -> Callable[[L], L]:
-        """Register a function as the loop of an agent with this slug; creates the agent."""
+        """Register a function as the loop of an agent with this slug; creates the agent.
+
+        A turn that waits for an approval longer than `park_after` seconds leaves its process, and
+        its loop is replayed when the answer is there.
+        """
         require_str(name, field="name")
         loops = self._local_loops("runtime")
 
         def register(function: L) -> L:
             loops.register(
-                function, name=name, resume=resume, version=version, concurrency=concurrency
+                function,
+                name=name,
+                resume=resume,
+                version=version,
+                concurrency=concurrency,
+                park_after=park_after,
             )
             return function
 

@@ -3,6 +3,7 @@
 import asyncio
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from holdfast import (
     CallAnswer,
     Event,
     Holdfast,
+    Invalid,
     ResultStatus,
     Role,
     RunScope,
@@ -96,6 +98,76 @@ async def test_calls_of_a_task_group_pause_the_turn_and_run_once_when_they_are_a
     assert len(runs) >= 2
     assert rows[-1].text == "both"
     assert outcomes(rows) == ["act ok", "act ok"]
+
+
+async def test_a_parked_loop_runs_its_call_once_when_no_process_lived_at_the_answer(
+    home: Path,
+) -> None:
+    ran: list[str] = []
+
+    async def plan(turn: Turn) -> str:
+        before = await turn.call("look", {}, run=lambda: ran.append("look"))
+        assert before is None
+        await turn.call("act", {}, run=lambda: ran.append("act"), approval="ask")
+        return "done"
+
+    async with open_holdfast(home) as hf:
+        # A short while, where other turns would wait in their process for five seconds.
+        hf.runtime("planner", park_after=0.01)(plan)
+        session = await hf.open("planner")
+        await hf.send(session.id, "Go")
+        async with asyncio.timeout(SOME_LOOKS):
+            waiting = await waits(hf, session, WaitReason.APPROVAL)
+    async with open_holdfast(home, scope=RunScope.NONE) as desk:
+        assert waiting.approval_id is not None
+        yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me")
+        await desk.approvals.answer(desk.owner, session.id, waiting.approval_id, yes)
+    before = list(ran)
+    async with open_holdfast(home) as hf:
+        hf.runtime("planner", park_after=0.01)(plan)
+        async with asyncio.timeout(PATIENCE):
+            rows = await played(hf, session.id)
+
+    assert before == ["look"]
+    assert ran == ["look", "act"]
+    assert outcomes(rows) == ["look ok", "act ok"]
+
+
+@pytest.mark.parametrize("resume", ["history", "stop"])
+async def test_a_loop_that_is_not_replayed_waits_where_it_is(home: Path, resume: Any) -> None:
+    runs: list[int] = []
+
+    async def plan(turn: Turn) -> str:
+        runs.append(turn.number)
+        await turn.call("act", {}, run=lambda: None, approval="ask")
+        answer = await turn.spawn("holdfast", "What is 2+2?")
+        return answer.text
+
+    config = a_config(home, says("4"), approvals_pause_after=PAUSE)
+    async with open_holdfast(config=config) as hf:
+        hf.runtime("planner", resume=resume)(plan)
+        session = await hf.open("planner")
+        await hf.send(session.id, "Go")
+        news = payloads(await news_until(hf, session.id, ApprovalRequested))
+        (asked,) = [each for each in news if isinstance(each, ApprovalRequested)]
+        await asyncio.sleep(PAUSE.total_seconds() * 4)
+        yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me")
+        await hf.approvals.answer(hf.owner, session.id, asked.approval_id, yes)
+        async with asyncio.timeout(PATIENCE):
+            rows = await played(hf, session.id)
+        pauses = await count_pauses(hf, session)
+
+    assert (len(runs), pauses) == (1, (0, 0))
+    assert rows[-1].text == "4"
+
+
+@pytest.mark.parametrize(
+    "options", [{"park_after": -1}, {"park_after": "1"}, {"park_after": 1, "resume": "history"}]
+)
+async def test_how_long_a_loop_waits_is_checked(home: Path, options: dict[str, Any]) -> None:
+    async with open_holdfast(home) as hf:
+        with pytest.raises(Invalid, match="park_after"):
+            hf.runtime("planner", **options)(_say)
 
 
 @pytest.mark.parametrize("breaths", range(6))

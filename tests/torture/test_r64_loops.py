@@ -15,17 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import RunScope, open_holdfast
+from holdfast import ApprovalAnswer, ApprovalState, RunScope, open_holdfast
 from holdfast.config import Config
 from holdfast.domain.calls import CallState
 from holdfast.domain.ids import SessionId
 from tests.marks import proves
-from tests.torture.clients.loops import SESSION, LoopLife, lived
+from tests.torture.clients.loops import SESSION, LoopLife, lived, parked
 from tests.torture.conftest import Sized, Tell
 from tests.torture.crew import ROOT
 from tests.torture.grounds import Point, points_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 Record = tuple[list[tuple[str, str]], list[CallState], int]
 
@@ -110,3 +110,28 @@ def test_a_loop_that_asks_for_something_else_has_no_effect(tmp_path: Path, chang
 
     assert error in {"replay_mismatch", "turn_ended"}
     assert effects(life) == before
+
+
+@proves("R64")
+async def test_a_parked_loop_runs_the_call_that_was_allowed_while_no_process_lived(
+    tmp_path: Path,
+) -> None:
+    life = a_life(tmp_path)
+    run = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.torture.clients.loops", "parked", life.folder, cwd=ROOT
+    )
+    assert await run.wait() == -signal.SIGKILL
+    config = Config(home=Path(life.folder) / "home")
+    async with open_holdfast(config=config, scope=RunScope.NONE) as hf:
+        (asked,) = (await hf.approvals.list(hf.owner, SessionId(SESSION))).items
+        yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me")
+        await hf.approvals.answer(hf.owner, SessionId(SESSION), asked.id, yes)
+    before = effects(life)
+
+    await parked(life.folder, dies=False)
+
+    said, states, _ = await record(life)
+    assert before == {"a": 1}
+    assert effects(life) == {"a": 1, "b": 1}
+    assert said == [("user", "Go"), ("assistant", "sent")]
+    assert states == [CallState.FINISHED] * 2

@@ -4,6 +4,7 @@ The lease is that of every turn; no other process answers the message meanwhile.
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -88,19 +89,12 @@ class HeldTurns:
         lease, held = await self._claim_when_free(owner, session_id, content, wanted)
         self._coordinator.hold(lease, task)
         try:
-            turn_input = await self._inputs.read(
-                self._store, lease.key, lease=lease, may_pause=False
-            )
+            turn_input = await self._inputs.read(self._store, lease.key, lease=lease)
             if isinstance(turn_input, Outcome):
                 await self._turns.give_up(lease, turn_input)
                 text = turn_input.failure.message if turn_input.failure else "A limit was reached."
                 raise LimitReached(Code.TURN_ENTRY_LIMIT, text)
-            # A block cannot be left and entered again, so it cannot wait for a client, and it waits
-            # for its children where it is.
-            if turn_input.workspace is not None:
-                workspace = replace(turn_input.workspace, client_tools={}, may_pause=False)
-                turn_input = replace(turn_input, workspace=workspace)
-            async with self._ended(lease, turn_input, held, wanted) as turn:
+            async with self._ended(lease, without_pauses(turn_input), held, wanted) as turn:
                 yield turn
         except asyncio.CancelledError:
             if self._coordinator.holds(lease):
@@ -241,6 +235,17 @@ class HeldTurns:
 # Characters of the text that a loop chooses for its failure.
 _TEXT_MOST = 4_096
 _ABORTED = Outcome(stop_reason=StopReason.ABORTED)
+
+
+def without_pauses(turn: TurnInput) -> TurnInput:
+    """Return the inputs of a turn that is not left and entered again, as a replay would be.
+
+    It cannot wait for a client, and it waits for approvals and children where it is.
+    """
+    turn = replace(turn, approver=turn.approver.waiting(math.inf))
+    if turn.workspace is None:
+        return turn
+    return replace(turn, workspace=replace(turn.workspace, client_tools={}, may_pause=False))
 
 
 def failure_of(error: Exception) -> Outcome:

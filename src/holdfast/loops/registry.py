@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.domain.agents import LoopRuntime
 from holdfast.domain.drafts import Draft
@@ -20,7 +21,7 @@ from holdfast.domain.messages import Role
 from holdfast.domain.turns import INTERRUPTED, ResumePolicy
 from holdfast.domain.waits import Wait, WaitReason
 from holdfast.execution.capabilities import Capabilities
-from holdfast.loops.held_turns import HeldTurns, Hold, failure_of
+from holdfast.loops.held_turns import HeldTurns, Hold, failure_of, without_pauses
 from holdfast.loops.turn import LoopServices, LoopTurn, leave_entries
 from holdfast.ports.runtime import (
     Coordinator,
@@ -46,6 +47,8 @@ class Loop(Struct, frozen=True, kw_only=True):
     resume: ResumePolicy = ResumePolicy.REPLAY
     version: str = ""
     concurrency: int = 64
+    # Seconds before a turn that waits for an approval is paused; by default as for any agent.
+    park_after: float | None = None
 
 
 class Loops:
@@ -88,6 +91,10 @@ class Loops:
             raise TurnPausedError(_wait_for(turn.agent.slug))
         if loop.resume is ResumePolicy.STOP and _has_begun(turn):
             raise TurnFailedError(INTERRUPTED)
+        if loop.resume is not ResumePolicy.REPLAY:
+            turn = without_pauses(turn)
+        elif loop.park_after is not None:
+            turn = replace(turn, approver=turn.approver.waiting(loop.park_after))
         leave_entries()
         async with self._limits[loop.name]:
             own = LoopTurn(turn, emit, self._parts(), resume=loop.resume)
@@ -199,6 +206,7 @@ class LocalLoops:
                 "The name of a loop may have letters, digits, - and _.",
                 {"field": "name"},
             )
+        _require_seconds(options.get("park_after"), resume)
         if not self._loops.add(Loop(name=name, function=function, resume=resume, **options)):
             return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -240,6 +248,18 @@ class LocalLoops:
         # Another process may create it at the same time.
         with suppress(Conflict):
             await self._agents.create(self._owner, fields)
+
+
+def _require_seconds(park_after: object, resume: ResumePolicy) -> None:
+    if park_after is None:
+        return
+    is_number = isinstance(park_after, int | float) and not isinstance(park_after, bool)
+    if not is_number or not park_after >= 0 or resume is not ResumePolicy.REPLAY:  # type: ignore[operator]
+        raise Invalid(
+            Code.INVALID_INPUT,
+            "park_after is a number of seconds, for a loop that is replayed.",
+            {"field": "park_after"},
+        )
 
 
 def _resume_policy(given: str) -> ResumePolicy:

@@ -100,6 +100,9 @@ class TurnPausedError(BaseException):
 class Approver(Protocol):
     """Asks for approvals on behalf of one session."""
 
+    def waiting(self, seconds: float) -> "Approver":
+        """Return an approver that waits so long before it pauses the turn."""
+
     async def standing(self, question: Question) -> ApprovalContext:
         """Return the approval context of a question that is not stored yet."""
 

@@ -107,7 +107,8 @@ class Approvals:
 
     def of(self, key: SessionKey, *, may_pause: bool = False) -> "SessionApprover":
         """Return the approver of one session, whose turns can be paused or not."""
-        return SessionApprover(self, key, may_pause=may_pause)
+        patience = self._settings.pause_after.total_seconds() if may_pause else math.inf
+        return SessionApprover(self, key, patience)
 
     async def list(
         self,
@@ -218,11 +219,11 @@ class Approvals:
         return await self._store.read(Brief(read))
 
     async def decision(
-        self, key: SessionKey, question: Question, *, may_pause: bool = False
+        self, key: SessionKey, question: Question, *, patience: float = math.inf
     ) -> Approval:
         """Wait for the answer to a stored question; returns it as expired after the timeout.
 
-        Raises `TurnPausedError` if it takes long and the turn may be paused.
+        Raises `TurnPausedError` if it takes longer than `patience` in seconds.
         """
         await self._replace_older(key, question)
         if self._is_flagged(question):
@@ -230,11 +231,10 @@ class Approvals:
             return await self._answer_by_key(key, question.id, flagged)
         coordinator = self._coordinator
         async with coordinator.release_slot_while_waiting(key) if coordinator else nullcontext():
-            return await self._wait(key, question, may_pause=may_pause)
+            return await self._wait(key, question, patience)
 
-    async def _wait(self, key: SessionKey, question: Question, *, may_pause: bool) -> Approval:
+    async def _wait(self, key: SessionKey, question: Question, patience: float) -> Approval:
         loop = asyncio.get_running_loop()
-        patience = self._settings.pause_after.total_seconds() if may_pause else math.inf
         pause_at = loop.time() + patience
         while True:
             # Subscribed before reading, so that an answer in between is not lost.
@@ -331,10 +331,14 @@ def _wait_for(question: Question, *, until: datetime) -> Wait:
 class SessionApprover:
     """Implements the `Approver` port for one session."""
 
-    def __init__(self, approvals: Approvals, key: SessionKey, *, may_pause: bool) -> None:
+    def __init__(self, approvals: Approvals, key: SessionKey, patience: float) -> None:
         self._approvals = approvals
         self._key = key
-        self._may_pause = may_pause
+        self._patience = patience
+
+    def waiting(self, seconds: float) -> "SessionApprover":
+        """Return an approver that waits so long before it pauses the turn."""
+        return SessionApprover(self._approvals, self._key, seconds)
 
     async def standing(self, question: Question) -> ApprovalContext:
         """Return the approval context of the session for a question."""
@@ -342,7 +346,7 @@ class SessionApprover:
 
     async def decision(self, question: Question) -> Approval:
         """Wait for the answer to a stored question."""
-        return await self._approvals.decision(self._key, question, may_pause=self._may_pause)
+        return await self._approvals.decision(self._key, question, patience=self._patience)
 
     async def withdraw(self, question: Question, *, by: str = "unattended") -> Approval:
         """Expire a question that no longer needs an answer."""

@@ -161,7 +161,6 @@ class TurnInputs:
         key: SessionKey,
         *,
         lease: Lease | None = None,
-        may_pause: bool = True,
     ) -> TurnInput | Outcome:
         """Return the inputs of the next turn, or its outcome if it must not run."""
         live, history = await self._journal.live_history(key)
@@ -190,8 +189,6 @@ class TurnInputs:
         ):
             prepared = self._prepare(session, key)
         self._prepared.move_to_end(key)
-        if not may_pause:
-            prepared = replace(prepared, approver=self._approvals.of(key))
         calls = tuple(turn.calls.values())
         return replace(
             prepared,

@@ -1,6 +1,7 @@
 """A loop of a program's own, lived by processes that kill themselves at a point.
 
     python -m tests.torture.clients.loops JSON
+    python -m tests.torture.clients.loops parked FOLDER
 
 Each entry leaves a line for each time it has its effect.
 """
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast import Conflict, LocalHoldfast, Turn, Usage, open_holdfast
+from holdfast import Conflict, Event, LocalHoldfast, Turn, TurnPaused, Usage, open_holdfast
 from holdfast.app import Environment
 from holdfast.config import Config
 from holdfast.domain.ids import SessionId
@@ -77,6 +78,30 @@ async def _turn(hf: LocalHoldfast, life: LoopLife, striking: Striking) -> None:
         await turn.say(" ".join(found), usage=Usage(input=2, output=3), request_id=an_id(523))
 
 
+async def parked(folder: str, *, dies: bool) -> None:
+    """Run a registered loop that asks for an approval; die at once when it waits, or see its end.
+
+    The process that comes back finds the answer, or nothing.
+    """
+
+    async def plan(turn: Turn) -> str:
+        def act(line: str) -> None:
+            with (Path(folder) / "effects.txt").open("a") as file:
+                file.write(f"{line}\n")
+
+        await turn.call("first", {"line": "a"}, run=act, effect="idempotent")
+        await turn.call("send", {"line": "b"}, run=act, approval="ask")
+        return "sent"
+
+    async with open_holdfast(config=Config(home=Path(folder) / "home")) as hf:
+        hf.runtime("planner", park_after=0.01)(plan)
+        session = await hf.open("planner", id=SESSION)
+        await hf.send(session.id, "Go", id=MESSAGE)
+        async for each in hf.follow(session.id, until_settled=True):
+            if dies and isinstance(each, Event) and isinstance(each.payload, TurnPaused):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
 def forked(life: LoopLife) -> int:
     """Live in a process of its own and return how it ended; a signal is a negative number."""
     pid = os.fork()
@@ -92,6 +117,9 @@ def forked(life: LoopLife) -> int:
 
 def main() -> None:
     """Live all lives one after the other; print how each of them ended."""
+    if sys.argv[1] == "parked":
+        asyncio.run(parked(sys.argv[2], dies=True))
+        return
     for given in json.loads(sys.argv[1]):
         if given.get("point"):
             given["point"] = tuple(given["point"])
