@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from holdfast import Session, SessionRequest
+from holdfast.domain.errors import Code, HoldfastError
 from holdfast.domain.queries import SessionQuery
 from tests.acp.harness import Aboard, aboard
 from tests.acp.steps import prompt
@@ -44,3 +45,16 @@ async def test_a_program_without_a_slot_cannot_be_started(tmp_path: Path) -> Non
         rows = await ship.tell(session)
 
     assert outcomes(rows) == ["invoke_agent ok", "invoke_agent error/unavailable"]
+
+
+async def test_a_program_answers_what_a_session_has_spawned(tmp_path: Path) -> None:
+    script = prompt({"text": "It is 17."})
+    async with aboard(tmp_path, on=script, config_max_concurrent_sessions=1) as ship:
+        session = await a_lead(ship, tmp_path)
+        child = await ship.house.spawn(session.id, "peer", "Go")
+        answer = await child.answer()
+        with pytest.raises(HoldfastError) as refused:
+            await ship.house.spawn(session.id, "peer", "And again")
+
+    assert (answer.text, answer.session_id) == ("It is 17.", child.session_id)
+    assert refused.value.code is Code.SESSION_LIMIT
