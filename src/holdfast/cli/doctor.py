@@ -1,10 +1,12 @@
 """`holdfast doctor`: checks the home folder, the configuration and the store."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
+from msgspec.structs import replace
 
 from holdfast import __version__
 from holdfast.cli.command import command
@@ -13,13 +15,15 @@ from holdfast.cli.options import flag
 from holdfast.cli.output import Printer
 from holdfast.cli.secrets import secrets_here
 from holdfast.config import Config
-from holdfast.domain.agents import AcpRuntime
+from holdfast.domain.agents import AcpRuntime, Agent, ExternalRuntime
 from holdfast.domain.errors import Code, HoldfastError
+from holdfast.domain.events import ToolEnded, ToolStarted, name_of
 from holdfast.domain.ids import LOCAL_OWNER
-from holdfast.domain.queries import AgentQuery
+from holdfast.domain.messages import ResultStatus
+from holdfast.domain.queries import AgentQuery, SessionQuery
 from holdfast.observations.snapshots import rebuild_snapshots
 from holdfast.open_store import STORE_NAME
-from holdfast.ports.store import Store
+from holdfast.ports.store import Store, Tx
 from holdfast.search.service import Search
 from holdfast.store.database_url import shown_url
 from holdfast.store.sqlite import checks as sqlite_checks
@@ -30,6 +34,9 @@ from holdfast.tools.files.tools import file_weaknesses
 
 app = typer.Typer()
 _AGENTS_MOST: Final = 1_000
+_SESSIONS_AT_ONCE: Final = 100
+_CALL_EVENTS: Final = (name_of(ToolStarted), name_of(ToolEnded))
+_RAN: Final = frozenset({ResultStatus.OK, ResultStatus.ERROR})
 _EVENTS_MISSING: Final = "events_missing"
 _COMPANIONS: Final = ("-wal", "-anchor", "-reserve")
 _NO_STORE: Final = "none yet; created with the first session"
@@ -85,6 +92,7 @@ def _check_files(config: Config) -> tuple[dict[str, Any], list[dict[str, str]]]:
         "model": config.default_model,
         "unsettled": [],
         "rebuilt": None,
+        "not_guarded": [],
     }
     findings = [
         _finding("open_to_others", door) for door in sqlite_checks.open_permissions(config.home)
@@ -201,19 +209,52 @@ async def _check_store(
         facts["unsettled"] = [head.session_id for head in heads]
         facts["safety"]["weaker"] += await _list_unconfined(store)
         await store.require_writable()
+        # Damaged events, which were reported, say nothing.
+        if not findings:
+            facts["not_guarded"] = await _list_unguarded(store)
     except HoldfastError as error:
         findings.append(_finding(error.code, error.message))
     finally:
         await store.close()
 
 
+async def _list_agents(store: Store) -> list[Agent]:
+    query = AgentQuery(owner=LOCAL_OWNER, limit=_AGENTS_MOST)
+    return await store.read(lambda tx: tx.agents.page(query))
+
+
+async def _list_unguarded(store: Store) -> list[dict[str, str]]:
+    """Return the tools that a framework has run without a guard: only their end was announced."""
+    found: set[tuple[str, str]] = set()
+    for agent in await _list_agents(store):
+        runtime = agent.runtime
+        if not isinstance(runtime, ExternalRuntime):
+            continue
+        query = SessionQuery(owner=LOCAL_OWNER, agent_id=agent.id, limit=_SESSIONS_AT_ONCE)
+        while page := await store.read(partial(_ends_alone, query)):
+            found |= {(runtime.framework, tool) for tools in page for tool in tools}
+            query = replace(query, offset=query.offset + len(page))
+    return [{"framework": framework, "tool": tool} for framework, tool in sorted(found)]
+
+
+async def _ends_alone(query: SessionQuery, tx: Tx) -> list[set[str]]:
+    """Return, by session, the tools that have an outcome and were never started."""
+    found = []
+    for _, state in await tx.sessions.page(query):
+        events = await tx.events.since(state, 0, _CALL_EVENTS)
+        payloads = [each.payload for each in events]
+        started = {each.call_id for each in payloads if isinstance(each, ToolStarted)}
+        ended = (each for each in payloads if isinstance(each, ToolEnded))
+        ran = (each for each in ended if each.status in _RAN)
+        found.append({each.name for each in ran if each.call_id not in started})
+    return found
+
+
 async def _list_unconfined(store: Store) -> list[str]:
     """Return the local agents whose programs were excepted from the sandbox."""
-    query = AgentQuery(owner=LOCAL_OWNER, limit=_AGENTS_MOST)
-    agents = await store.read(lambda tx: tx.agents.page(query))
     return [
         f"agent {agent.slug} is not confined: its option confined is false"
-        for agent in agents
+        for agent in await _list_agents(store)
         if isinstance(agent.runtime, AcpRuntime) and agent.runtime.options.get("confined") is False
     ]
 
@@ -269,6 +310,8 @@ def _print_report(printer: Printer, facts: dict[str, Any], findings: list[dict[s
     for kind in ("active", "weaker"):
         for text in facts["safety"][kind]:
             printer.line(f"{'safe' if kind == 'active' else 'weaker'}: {text}")
+    for each in facts["not_guarded"]:
+        printer.line(f"not guarded: {each['framework']} ran {each['tool']} without a durable call")
     rebuilt = facts["rebuilt"]
     if rebuilt is not None:
         counted = f"{rebuilt['entities']} histories and {rebuilt['documents']} documents"

@@ -269,7 +269,8 @@ class ForeignWriter:
                 if not is_open(known):
                     return await self._row_at(known.result_sequence or 0)
                 self._run_before(known.id, known.state)
-                draft = replace(draft, parts=(replace(result, name=known.name),))
+                result = replace(result, name=known.name)
+                draft = replace(draft, parts=(result,))
                 self._announce_end(result)
             case _:
                 pass

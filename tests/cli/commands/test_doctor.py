@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import open_holdfast
 from holdfast.config.models import DEFAULT_MODELS
+from holdfast.integrations.calls import DurableResult
 from holdfast.process.launcher import Launcher
 from holdfast.store.sqlite.migrate import newest
 from holdfast.tools.files.tools import file_weaknesses
@@ -14,6 +16,8 @@ from tests.cli.commands.test_history import submitted
 from tests.cli.commands.test_sessions import change_a_message, leave_a_turn_waiting
 from tests.cli.conftest import Cli
 from tests.docs.blocks import ROOT
+from tests.integrations.test_durable_calls import PAY, guarded
+from tests.integrations.test_records import add, call, opened, result, user
 
 pytestmark = pytest.mark.slow
 
@@ -251,6 +255,30 @@ def test_agents_that_are_not_confined_are_named(cli: Cli, home: Path) -> None:
     ]
     assert [line for line in weaker if "acp.wrap" in line] != []
     assert held == {"writable": ["~/.x"]}
+
+
+def test_tools_that_a_framework_ran_without_a_guard_are_named(cli: Cli, home: Path) -> None:
+    async def run(_: str) -> DurableResult:
+        return DurableResult(raw=b'"paid"', value="paid")
+
+    async def act(*, is_guarded: bool) -> None:
+        async with open_holdfast(home) as hf:
+            session_id = await opened(hf)
+            if is_guarded:
+                await add(hf, session_id, user("Go."))
+                await guarded(hf, session_id, PAY, run)
+            else:
+                await add(hf, session_id, call("c2"), result("c2"))
+
+    asyncio.run(act(is_guarded=True))
+    guarded_only = cli("doctor", "--json")
+    asyncio.run(act(is_guarded=False))
+    ran, plain = cli("doctor", "--json"), cli("doctor")
+
+    assert guarded_only.document["not_guarded"] == []
+    assert ran.document["not_guarded"] == [{"framework": "acme", "tool": "look"}]
+    assert ran.code == 0
+    assert "not guarded: acme ran look without a durable call" in plain.out
 
 
 def test_what_is_computed_is_computed_anew_and_what_differed_is_told(
