@@ -14,7 +14,7 @@ from holdfast.domain.drafts import CostDraft, Draft, Outcome
 from holdfast.domain.events import Failure, FailureCode, StepFailed, StepStarted
 from holdfast.domain.models import Model, model_of
 from holdfast.domain.sessions import StopReason
-from holdfast.engine.model_requests import ELSEWHERE, FallbackDecision, chain_of, pause
+from holdfast.engine.model_requests import WITHOUT_RETRY, FallbackDecision, chain_of, pause
 from holdfast.ports.llm import (
     Failed,
     FailureKind,
@@ -126,8 +126,8 @@ PATHS = {
 
 
 def test_the_tables_are_total() -> None:
-    assert set(PATHS) == set(CODES) == set(ELSEWHERE) == set(FailureKind)
-    assert set(ELSEWHERE.values()) == set(FallbackDecision) - {FallbackDecision.AGAIN}
+    assert set(PATHS) == set(CODES) == set(WITHOUT_RETRY) == set(FailureKind)
+    assert set(WITHOUT_RETRY.values()) == set(FallbackDecision) - {FallbackDecision.AGAIN}
 
 
 @demands("S0-100")

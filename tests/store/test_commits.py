@@ -54,8 +54,8 @@ def place(
 ) -> str:
     """Have every group committed by the thread, or every one on the event loop."""
     is_inline = request.param == "inline"
-    monkeypatch.setattr(sqlite_writer, "QUICK", 1e9 if is_inline else 0.0)
-    monkeypatch.setattr(sqlite_writer, "FEW", 1_000)
+    monkeypatch.setattr(sqlite_writer, "INLINE_COMMIT_SECONDS", 1e9 if is_inline else 0.0)
+    monkeypatch.setattr(sqlite_writer, "INLINE_JOBS_MOST", 1_000)
     return str(request.param)
 
 
@@ -297,7 +297,7 @@ async def test_inline_and_in_the_thread_the_same_is_written(
     for number, quick in enumerate((0.0, 1e9)):
         store = SqliteStore(file.with_name(f"{number}.db"), KEY)
         (state,) = await _open(store, 1)
-        monkeypatch.setattr(sqlite_writer, "QUICK", quick)
+        monkeypatch.setattr(sqlite_writer, "INLINE_COMMIT_SECONDS", quick)
         committed.clear()
         say = _says(state, "one", id_=3)
         fates = await _fates(store.commit(say), store.commit(_says(state, "outdated", id_=4)))

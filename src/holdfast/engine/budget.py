@@ -55,15 +55,15 @@ def need_of(state: TurnState, request: LlmRequest) -> Need:
         return need
     counted = known.input + known.cache_read + known.cache_write + known.output
     # The prompt and the tools may have changed between two turns.
-    counted += 0 if state.has_asked else _fixed(request)
-    fresh = sum(_media(request.model, message) for message in _tail(request.messages))
+    counted += 0 if state.has_asked else _count_fixed_tokens(request)
+    fresh = sum(_count_media_tokens(request.model, message) for message in _tail(request.messages))
     return replace(need, input=min(need.input, counted + state.uncounted + fresh))
 
 
 def need_aside(request: LlmRequest) -> Need:
     """Return the maximum size of a request, without usage of earlier requests."""
-    tokens = _fixed(request) + sum(map(_message, request.messages))
-    tokens += sum(_media(request.model, message) for message in request.messages)
+    tokens = _count_fixed_tokens(request) + sum(map(_count_message_tokens, request.messages))
+    tokens += sum(_count_media_tokens(request.model, message) for message in request.messages)
     return Need(model=request.model, input=tokens, output=request.max_tokens)
 
 
@@ -177,8 +177,10 @@ def _has_output(answer: ModelAnswer) -> bool:
     return bool(answer.text or answer.reasoning or answer.calls)
 
 
-def _fixed(request: LlmRequest) -> int:
-    return PREAMBLE_TOKENS + _bytes(request.system or "") + sum(map(_tool, request.tools))
+def _count_fixed_tokens(request: LlmRequest) -> int:
+    return (
+        PREAMBLE_TOKENS + _bytes(request.system or "") + sum(map(_count_tool_tokens, request.tools))
+    )
 
 
 def _tail(messages: Sequence[LlmMessage]) -> Sequence[LlmMessage]:
@@ -187,7 +189,7 @@ def _tail(messages: Sequence[LlmMessage]) -> Sequence[LlmMessage]:
     return messages[spoken[-1] :] if spoken else messages
 
 
-def _message(message: LlmMessage) -> int:
+def _count_message_tokens(message: LlmMessage) -> int:
     texts = [message.text, message.name or "", message.call_id or ""]
     for thought in message.reasoning:
         texts += [thought.text, thought.signature or ""]
@@ -197,11 +199,11 @@ def _message(message: LlmMessage) -> int:
     return MESSAGE_TOKENS + sum(map(_bytes, texts)) + called
 
 
-def _tool(tool: LlmTool) -> int:
+def _count_tool_tokens(tool: LlmTool) -> int:
     return TOOL_TOKENS + _bytes(tool.name) + _bytes(tool.description) + _encoded(tool.parameters)
 
 
-def _media(model: Model, message: LlmMessage) -> int:
+def _count_media_tokens(model: Model, message: LlmMessage) -> int:
     return sum(media_tokens(model, each) for each in message.media)
 
 
@@ -216,7 +218,9 @@ def _encoded(value: object) -> int:
 _SPENT_ABOVE: Final = "The budget of a session that has started this one is used up."
 
 
-async def afford(state: TurnState, need: Need | None, new_id: Callable[[], str]) -> Outcome | None:
+async def check_budget(
+    state: TurnState, need: Need | None, new_id: Callable[[], str]
+) -> Outcome | None:
     """Return the outcome if the budget refuses a request; may ask for a higher budget.
 
     Without `need` the request is not known, and the budget must only have something left.
@@ -237,18 +241,20 @@ async def afford(state: TurnState, need: Need | None, new_id: Callable[[], str])
         return None
     if not has_room or budget.on_exceed is OnExceed.FAIL:
         # Not a question: a budget above can be raised only where it was set.
-        return _spent(state, found) if has_room else _over(_SPENT_ABOVE)
+        return _spent_outcome(state, found) if has_room else _budget_outcome(_SPENT_ABOVE)
     if budget.on_exceed is OnExceed.PAUSE:
         return await _ask(state, found, new_id)
     # Once for each exceeded budget, because the cost of a session never decreases.
-    if not _is_said(state, NoticeCode.BUDGET_WARNING, _named(state)):
+    if not _is_said(state, NoticeCode.BUDGET_WARNING, _cap_phrase(state)):
         await state.emit((_notice(NoticeCode.BUDGET_WARNING, _budget_notice(state, found)),))
     return None
 
 
 async def _unpriced(state: TurnState, model: Model) -> Outcome | None:
     if not state.turn.limits.allow_unpriced:
-        return _over(f"{model.ref} has no known price, and the configuration does not allow that.")
+        return _budget_outcome(
+            f"{model.ref} has no known price, and the configuration does not allow that."
+        )
     if not _is_said(state, NoticeCode.UNPRICED_MODEL, ""):
         said = f"{model.ref} has no known price, so the session's budget cannot cover it."
         await state.emit((_notice(NoticeCode.UNPRICED_MODEL, said),))
@@ -281,16 +287,18 @@ async def _ask(state: TurnState, found: Estimate, new_id: Callable[[], str]) -> 
         amount=amount,
     )
     if (await permit(state, question)).how is not Ruling.RUN:
-        return _spent(state, found)
+        return _spent_outcome(state, found)
     state.cap += amount
     return None
 
 
-def _spent(state: TurnState, found: Estimate) -> Outcome:
-    return _over(f"{_budget_notice(state, found)} Raise the session's budget to continue.")
+def _spent_outcome(state: TurnState, found: Estimate) -> Outcome:
+    return _budget_outcome(
+        f"{_budget_notice(state, found)} Raise the session's budget to continue."
+    )
 
 
-def _over(message: str) -> Outcome:
+def _budget_outcome(message: str) -> Outcome:
     failure = Failure(code=FailureCode.BUDGET_EXCEEDED, message=message)
     return Outcome(stop_reason=StopReason.BUDGET, failure=failure)
 
@@ -298,11 +306,11 @@ def _over(message: str) -> Outcome:
 def _budget_notice(state: TurnState, found: Estimate) -> str:
     return (
         f"The session has cost {_usd(found.spent)}; with the next request it could "
-        f"cost {_usd(found.projected or 0)}, {_named(state)}"
+        f"cost {_usd(found.projected or 0)}, {_cap_phrase(state)}"
     )
 
 
-def _named(state: TurnState) -> str:
+def _cap_phrase(state: TurnState) -> str:
     return f"and its budget is {_usd(state.cap)}."
 
 

@@ -25,9 +25,9 @@ from holdfast.domain.turns import group_by_turn
 from holdfast.engine.attachments import REFUSED, attach_media, describe_media
 from holdfast.engine.budget import (
     Need,
-    afford,
     bound_of,
     charge,
+    check_budget,
     is_affordable,
     is_cut_by_budget,
     need_aside,
@@ -196,7 +196,7 @@ def failure_of(failed: Failed) -> Failure:
     return Failure(code=CODES[failed.kind], message=f"{failed.message} {remedy}".strip())
 
 
-def internal(correlation_id: str | None) -> Failure:
+def internal_failure(correlation_id: str | None) -> Failure:
     """Return the failure for an unclassified error; details are only in the log."""
     return Failure(
         code=FailureCode.INTERNAL,
@@ -234,7 +234,7 @@ class ChainEntry(Struct, frozen=True, kw_only=True):
 
 
 # Next action when the same model is not retried.
-ELSEWHERE: Final[Mapping[FailureKind, FallbackDecision]] = {
+WITHOUT_RETRY: Final[Mapping[FailureKind, FallbackDecision]] = {
     FailureKind.RATE_LIMIT: FallbackDecision.OTHER,
     FailureKind.UNAVAILABLE: FallbackDecision.OTHER,
     FailureKind.AUTH: FallbackDecision.OTHER_PROVIDER,
@@ -259,7 +259,7 @@ def chain_of(models: tuple[Model, ...], settings: LlmRuntime) -> tuple[ChainEntr
     return tuple(chain)
 
 
-def after(failed: Failed, *, attempt: int, entry: ChainEntry) -> FallbackDecision:
+def choose_fallback(failed: Failed, *, attempt: int, entry: ChainEntry) -> FallbackDecision:
     """Return what to do after the nth attempt of an entry has failed."""
     # Nothing was sent: a retry would fail the same way, and no attempt was used.
     if not failed.sent:
@@ -271,7 +271,7 @@ def after(failed: Failed, *, attempt: int, entry: ChainEntry) -> FallbackDecisio
     patient = (failed.retry_after or 0) <= PATIENCE
     if entry.retries(failed.kind) and patient and attempt < entry.attempts:
         return FallbackDecision.AGAIN
-    return ELSEWHERE[failed.kind]
+    return WITHOUT_RETRY[failed.kind]
 
 
 def pause(failed: Failed, *, attempt: int, luck: float, settings: LlmRuntime) -> float:
@@ -290,7 +290,7 @@ class FallbackState:
 
     def __init__(self, chain: tuple[ChainEntry, ...]) -> None:
         self._chain = chain
-        self._place = 0
+        self._index = 0
         self.attempt = 1
         self._first_skip: Failed | None = None
         self._has_sent = False
@@ -298,20 +298,20 @@ class FallbackState:
     @property
     def entry(self) -> ChainEntry:
         """Return the model to ask now."""
-        return self._chain[self._place]
+        return self._chain[self._index]
 
-    def turn(self, failed: Failed) -> bool:
+    def advance(self, failed: Failed) -> bool:
         """Advance after a failure; `False` when the chain is exhausted."""
         self._has_sent |= failed.sent
         self._first_skip = self._first_skip or failed
-        how = after(failed, attempt=self.attempt, entry=self.entry)
+        how = choose_fallback(failed, attempt=self.attempt, entry=self.entry)
         if how is FallbackDecision.AGAIN:
             self.attempt += 1
             return True
         following = self._other(how)
         if following is None:
             return False
-        self._place, self.attempt = following, 1
+        self._index, self.attempt = following, 1
         return True
 
     def verdict(self, failed: Failed) -> Failed:
@@ -322,7 +322,7 @@ class FallbackState:
         if how is FallbackDecision.NOTHING:
             return None
         provider = self.entry.model.provider
-        for later in range(self._place + 1, len(self._chain)):
+        for later in range(self._index + 1, len(self._chain)):
             if how is FallbackDecision.OTHER or self._chain[later].model.provider != provider:
                 return later
         return None
@@ -381,7 +381,7 @@ class ModelChain:
                 await state.emit(_close_step(found, found.model))
             else:
                 attempt = course.attempt
-                if not course.turn(failed):
+                if not course.advance(failed):
                     return _stuck(found, course.verdict(failed))
                 await state.emit(_close_step(found, course.entry.model))
                 # Only a retry of the same model waits; another model is asked immediately.
@@ -406,7 +406,7 @@ class ModelChain:
         if state.cap > 0:
             # The request is not retained: an approval may be awaited first, and media are large.
             need = need_of(state, await self._request(state, model))
-            if refusal := await afford(state, need, self._new_id):
+            if refusal := await check_budget(state, need, self._new_id):
                 return refusal
             need = replace(need, output=output_limit(state, need))
         started = StepStarted(
@@ -500,7 +500,7 @@ class ModelChain:
             exc_info=answer.error,
             extra={"correlation_id": correlation_id},
         )
-        return internal(correlation_id)
+        return internal_failure(correlation_id)
 
     def _left(self, model: Model) -> Failed | None:
         """Return a failure if the provider is still rate limited, else `None`."""

@@ -40,7 +40,7 @@ from holdfast.engine.model_requests import (
     TOOLS_FAIL,
     ModelChain,
     StepResult,
-    internal,
+    internal_failure,
 )
 from holdfast.engine.parallel_calls import dispatch_together, group_calls
 from holdfast.engine.streaming import AskedCall, ModelAnswer
@@ -198,7 +198,7 @@ class EngineRuntime:
             correlation_id,
             extra={"correlation_id": correlation_id},
         )
-        return internal(correlation_id)
+        return internal_failure(correlation_id)
 
     def _call(self, state: TurnState, asked: AskedCall) -> Call:
         """Return a call of the model as it will be recorded."""

@@ -224,7 +224,7 @@ class ProgressEvents:
     """Writes the progress of one call; a report that a newer one replaces is not written."""
 
     def __init__(self, state: TurnState, call_id: CallId) -> None:
-        self._play = state
+        self._state = state
         self._call_id = call_id
         self._newest: ToolProgressed | None = None
         # Reports are sent by a task, which holds the lock while it writes one.
@@ -256,7 +256,7 @@ class ProgressEvents:
             async with lock:
                 event, self._newest = self._newest, None
                 try:
-                    await self._play.emit((event,))
+                    await self._state.emit((event,))
                 # The next write of the turn meets the same error and ends the turn.
                 except Exception:
                     logger.exception("The progress of a call could not be written")

@@ -43,7 +43,7 @@ from holdfast.domain.models import Model
 from holdfast.domain.sessions import Budget, Session, StopReason
 from holdfast.domain.tools import INVOKE_AGENT, Effect, Grant, ResultCode
 from holdfast.domain.turns import ResumePolicy
-from holdfast.engine.budget import Need, afford
+from holdfast.engine.budget import Need, check_budget
 from holdfast.engine.tool_calls import answer, dispatch
 from holdfast.engine.turn_state import TurnState
 from holdfast.functions.context import ToolFailed
@@ -340,7 +340,7 @@ class LoopTurn(Branch):
         need = None if found is None else Need(model=found, input=0)
         try:
             async with self._checks:
-                refused = await afford(self._state, need, self.parts.new_id)
+                refused = await check_budget(self._state, need, self.parts.new_id)
         except TurnPausedError:
             await self._other_calls()
             raise

@@ -34,10 +34,11 @@ Work = Callable[[], Coroutine[Any, Any, Any]]
 # Limit on a group, so that its first job does not wait for a steady stream of later ones.
 GROUP_MOST: Final = 256
 # A few jobs are committed on the event loop while commits take less than this many seconds.
-QUICK: Final = 0.001
-FEW: Final = 2
+INLINE_COMMIT_SECONDS: Final = 0.001
+INLINE_JOBS_MOST: Final = 2
 # Weight of the newest commit in the mean duration.
 _NEWEST: Final = 0.2
+_CLOSE_POLL_SECONDS: Final = 0.002
 
 
 class _SpoiledError(Exception):
@@ -99,7 +100,7 @@ class Writer:
         self._is_closed = False
         # Held while the connection is in use.
         self._use = threading.Lock()
-        self._mean = 2 * QUICK
+        self._mean = 2 * INLINE_COMMIT_SECONDS
         self._groups: SimpleQueue[tuple[list[Job], bool] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="holdfast-writer", daemon=True)
         self._thread.start()
@@ -135,7 +136,7 @@ class Writer:
         # Not `to_thread`: no further thread may be available.
         while self._thread.is_alive():
             await asyncio.sleep(0)
-            await asyncio.sleep(_NEWEST / 100)
+            await asyncio.sleep(_CLOSE_POLL_SECONDS)
 
     def submit(self, job: Job) -> asyncio.Future[Any]:
         """Queue a job; the future completes when what it writes is on disk."""
@@ -182,7 +183,11 @@ class Writer:
             is_written = is_inline = False
             try:
                 is_written = is_brief and self._is_well() and self._write(jobs)
-                is_inline = is_written and len(jobs) <= FEW and self._mean < QUICK
+                is_inline = (
+                    is_written
+                    and len(jobs) <= INLINE_JOBS_MOST
+                    and self._mean < INLINE_COMMIT_SECONDS
+                )
             finally:
                 # In any case: the callers of a group that is not finished wait forever.
                 if not is_inline:
@@ -428,9 +433,7 @@ class Writer:
 
     def _is_well(self) -> bool:
         """Return whether the store is sound and has disk space."""
-        anchor = self.connection.anchor
-        is_displaced = anchor is not None and anchor.is_displaced
-        return not self._is_poisoned and not is_displaced and self._reserve.has_room
+        return self._is_sound() and self._reserve.has_room
 
     def _is_sound(self) -> bool:
         """Return whether no commit failed since the store was verified, and its files are there."""
