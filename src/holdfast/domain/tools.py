@@ -179,6 +179,13 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
         return float(given) if isinstance(given, int | float) else CLIENT_TIMEOUT
 
     @property
+    def is_parallel(self) -> bool:
+        """Return whether adjacent calls of a model step are requested at once."""
+        if self.effect is Effect.UNSAFE:
+            return False
+        return bool((self.extra or {}).get("parallel", True))
+
+    @property
     def agents(self) -> tuple[str, ...]:
         """Return the slugs of the agents that `invoke_agent` may start."""
         given = (self.extra or {}).get("agents") if self.name == INVOKE_AGENT else None

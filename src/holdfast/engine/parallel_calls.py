@@ -90,4 +90,5 @@ def _merge(paused: Sequence[TurnPausedError]) -> TurnPausedError:
         call_ids=tuple(each for wait in waits for each in wait.call_ids),
         children=tuple(each for wait in waits for each in wait.children),
     )
-    return TurnPausedError(wait)
+    timeouts = {call_id: most for each in paused for call_id, most in each.timeouts.items()}
+    return TurnPausedError(wait, timeouts=timeouts)

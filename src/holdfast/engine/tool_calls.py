@@ -88,7 +88,7 @@ async def dispatch(
     if planned.client_timeout is not None:
         # On disk before the pause, which has a commit of its own.
         await state.emit()
-        raise TurnPausedError(_wait_for(call), timeout_s=planned.client_timeout)
+        raise TurnPausedError(_wait_for(call), timeouts={call.id: planned.client_timeout})
     slot = planned.slot
     if slot is not None and not slot.try_take():
         # On disk before it waits: until then the call is intended and nothing more.

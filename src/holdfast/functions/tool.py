@@ -109,6 +109,7 @@ class Tool(Generic[P, R]):
             "parameters": self.parameters,
             "approval": self.approval,
             "effect": str(effect),
+            "parallel": self.parallel,
         }
 
     def effect_of(self, arguments: dict[str, Any]) -> Effect:

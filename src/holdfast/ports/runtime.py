@@ -86,15 +86,15 @@ class TurnFailedError(Exception):
 class TurnPausedError(BaseException):
     """The turn waits, and its process need not wait with it: recovery continues the turn.
 
-    `timeout_s` is how long a client has to answer the call that it is asked to run.
+    `timeouts` is how many seconds a client has to answer each call that it is asked to run.
 
     Not an `Exception`, because a loop of the user must not catch it by accident.
     """
 
-    def __init__(self, wait: Wait, *, timeout_s: float | None = None) -> None:
+    def __init__(self, wait: Wait, *, timeouts: Mapping[CallId, float] | None = None) -> None:
         super().__init__(wait.text)
         self.wait = wait
-        self.timeout_s = timeout_s
+        self.timeouts = timeouts or {}
 
 
 class Approver(Protocol):

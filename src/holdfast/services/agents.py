@@ -494,6 +494,10 @@ def _definition_fault(tool: ToolSpec) -> str | None:
             extra.get("effect", Effect.UNSAFE) in list(Effect)
         ),
         "approval must be auto, ask, deny or mode": tool.approval in _APPROVALS,
+        "parallel must be true or false, and true needs the effect pure or idempotent": (
+            isinstance(extra.get("parallel", False), bool)
+            and tool.is_parallel >= extra.get("parallel", False)
+        ),
         f"timeout_s must be above 0 and at most {CLIENT_TIMEOUT_LONGEST:.0f}": (
             is_number and 0 < timeout <= CLIENT_TIMEOUT_LONGEST
         ),

@@ -1,6 +1,6 @@
 """Calls: list tool calls, answer those that a client runs, settle those with unknown outcome."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final
@@ -364,15 +364,24 @@ class Calls:
         return call_id
 
 
-async def request_calls(writer: SessionWriter, wait: Wait, timeout_s: float) -> Wait:
-    """Ask a client to run the calls of a wait; return the wait with the first deadline."""
-    until = instant(writer.tick()) + timedelta(seconds=timeout_s)
+def has_answer(writer: SessionWriter, call_ids: Iterable[CallId]) -> bool:
+    """Return whether a client has answered one of the calls while their turn ran."""
+    return not all(is_open(_require_call(writer.known_call(each))) for each in call_ids)
+
+
+async def request_calls(
+    writer: SessionWriter, wait: Wait, timeouts: Mapping[CallId, float]
+) -> Wait:
+    """Ask clients to run calls within so many seconds; return the wait with the first deadline."""
+    if not timeouts:
+        return wait
+    now = instant(writer.tick())
     asked = {call.id: request async for call, request in requested_calls(writer)}
-    for call_id in wait.call_ids:
-        if call_id not in asked:
-            asked[call_id] = ClientRequest(deadline_at=until)
-            await ask_client(writer, _require_call(writer.known_call(call_id)), asked[call_id])
-    return replace(wait, until=min(request.deadline_at for request in asked.values()))
+    for call_id in [each for each in timeouts if each not in asked]:
+        asked[call_id] = ClientRequest(deadline_at=now + timedelta(seconds=timeouts[call_id]))
+        await ask_client(writer, _require_call(writer.known_call(call_id)), asked[call_id])
+    ends = [request.deadline_at for request in asked.values()]
+    return replace(wait, until=min(ends if wait.until is None else [*ends, wait.until]))
 
 
 async def ask_client(writer: SessionWriter, call: Call, request: ClientRequest) -> None:

@@ -51,7 +51,7 @@ from holdfast.ports.runtime import (
 from holdfast.ports.store import Store, Tx
 from holdfast.services.agent_processes import ProcessLimit
 from holdfast.services.approvals import expire_questions
-from holdfast.services.calls import request_calls
+from holdfast.services.calls import has_answer, request_calls
 from holdfast.services.journal import (
     Journal,
     RedactedDeltas,
@@ -164,9 +164,9 @@ class Turns:
                 return TurnWritten.GOES_ON
             if await writer.tx.children.have_ended(writer.state.owner, wait.children):
                 return TurnWritten.GOES_ON
-            if paused.timeout_s is not None:
-                wait = await request_calls(writer, wait, paused.timeout_s)
-            await pause_turn(writer, wait)
+            if has_answer(writer, paused.timeouts):
+                return TurnWritten.GOES_ON
+            await pause_turn(writer, await request_calls(writer, wait, paused.timeouts))
             return TurnWritten.PAUSED
 
         written = await self._journal.write_by_key(lease.key, write, lease=lease)

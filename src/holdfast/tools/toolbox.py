@@ -64,6 +64,7 @@ def find_client_tool(workspace: ToolWorkspace, name: str) -> ClientTool | None:
         effect=lambda _: spec.effect,
         plan=plan,
         act=act,
+        is_parallel=spec.is_parallel,
     )
 
 
