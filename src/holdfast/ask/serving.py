@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.text import require_int, require_str
 
 if TYPE_CHECKING:
@@ -83,6 +84,9 @@ class ServeVerbs(Protocol):
         from holdfast.ask.tool_server import ToolServer
 
         require_int(concurrency, field="concurrency")
+        if concurrency < 1:
+            text = "concurrency must be at least 1."
+            raise Invalid(Code.INVALID_INPUT, text, {"field": "concurrency"})
         if agent is not None:
             require_str(agent, field="agent")
         agents = () if agent is None else (agent,)

@@ -17,6 +17,7 @@ from holdfast.domain.calls import Call
 from holdfast.domain.errors import (
     HoldfastError,
     Internal,
+    Invalid,
     LimitReached,
     NotFound,
     StorageFull,
@@ -166,14 +167,15 @@ class ToolServer:
             )
         except NotFound:
             # It was not heard of for too long.
-            await self._register(self._shared, self._sessions)
+            await _repeat(lambda: self._register(self._shared, self._sessions))
             return
         except _PASSING as error:
             log.warning("calls cannot be taken: %s", error.message)
             await sleep_despite_memory_error(PAUSE_SECONDS)
             return
-        for run in list(self._runs):
-            if run.is_claimed and (run.call.id in work.cancelled or run.claim in work.lost):
+        for run in [each for each in self._runs if each.is_claimed]:
+            is_over = run.claim in work.lost
+            if is_over or (run.call.id in work.cancelled and await self._has_ended(run)):
                 self._cancel(run)
         for offered in work.calls:
             self._begin(offered, tasks)
@@ -194,9 +196,19 @@ class ToolServer:
         run.task = tasks.start(self._run(run))
         run.task.add_done_callback(lambda _: self._runs.remove(run) if run in self._runs else None)
 
+    async def _has_ended(self, run: _Run) -> bool:
+        """Return whether a call has ended; one of another session may have the same id."""
+        hf, call = self._hf, run.call
+        try:
+            extension = await hf.workers.extend_claim(hf.owner, call.session_id, call.id, run.claim)
+        except HoldfastError as error:
+            return not isinstance(error, _PASSING)
+        return extension.is_cancelled
+
     def _cancel(self, run: _Run) -> None:
         """Stop a call that has ended or is another worker's now; nothing is answered."""
-        self._runs.remove(run)
+        if run in self._runs:
+            self._runs.remove(run)
         if run.task is not None:
             run.task.cancel()
 
@@ -210,7 +222,12 @@ class ToolServer:
                 )
                 run.is_claimed = True
             outcome = await self._outcome(run)
-            await self._answer(run, outcome)
+            try:
+                await self._answer(run, outcome)
+            except Invalid as error:
+                # Larger than a server accepts, for example; it has run, and must not run again.
+                text = f"{call.name} was run, but its result cannot be recorded: {error.message}"
+                await self._answer(run, _refused(ResultCode.FAILED, text))
         except HoldfastError as error:
             # Another client was quicker, or the call has ended.
             log.info("call %s is not run here any more: %s", call.id, error.message)

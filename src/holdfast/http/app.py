@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -213,6 +213,7 @@ class Application:
             query=query,
             body=body,
             headers=request.headers,
+            disconnected=partial(_wait_for_disconnect, request),
         )
 
     def _log_access(self, exchange: "_Exchange", request: Request, seconds: float) -> None:

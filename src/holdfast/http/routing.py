@@ -4,7 +4,7 @@ The rows are in `v1/`, `repo_sessions.py` and `system_routes.py`.
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from types import NoneType
@@ -42,6 +42,8 @@ class RouteRequest(Struct, Generic[Q, B], frozen=True, kw_only=True):
     query: Q
     body: B
     headers: Mapping[str, str]
+    # Returns when the client has gone.
+    disconnected: Callable[[], Coroutine[Any, Any, None]]
     # Memory that is reserved for a large response.
     held: Reservation | None = None
 

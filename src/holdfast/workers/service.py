@@ -378,8 +378,10 @@ class Workers:
         now = self._now()
         until = now + WORKER_LEASE if extends else worker.until
         is_due = worker.until - now < WORKER_LEASE * 2 / 3
-        if extends:
-            await tx.workers.save(replace(worker, until=until))
+        # Read again: it may have been registered with other tools, or closed, since (race).
+        known = await tx.workers.of(worker.owner, worker.id) if extends else None
+        if known is not None:
+            await tx.workers.save(replace(known, until=until))
         lost, cancelled = [], []
         for claim in claims:
             found = await tx.client_requests.by_claim(worker.owner, claim)

@@ -87,14 +87,17 @@ async def next_work(request: RouteRequest[NoQuery, NextPost]) -> Response:
             claim=body.claim,
         )
     )
-    closing = asyncio.ensure_future(request.streams.closing.wait())
+    # A server that stops lets its workers ask another one; a worker that is gone takes no calls.
+    ends = (
+        asyncio.ensure_future(request.streams.closing.wait()),
+        asyncio.ensure_future(request.disconnected()),
+    )
     try:
-        await asyncio.wait((asking, closing), return_when=asyncio.FIRST_COMPLETED)
-        # A server that stops lets its workers ask another one.
+        await asyncio.wait((asking, *ends), return_when=asyncio.FIRST_COMPLETED)
         work = asking.result() if asking.done() else Work()
     finally:
-        asking.cancel()
-        closing.cancel()
+        for each in (asking, *ends):
+            each.cancel()
     return Response(content=work_form(work))
 
 
