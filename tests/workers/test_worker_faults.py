@@ -12,6 +12,8 @@ from holdfast import Holdfast, LocalHoldfast, Session, connect, tool
 from holdfast.ask import tool_server
 from holdfast.domain.calls import CallState
 from holdfast.domain.errors import Invalid, NotFound, Unavailable
+from holdfast.http import app
+from holdfast.http.requests import read_body
 from tests.client.servers import QUICK
 from tests.client.servers import serving as http_serving
 from tests.houses import played
@@ -121,8 +123,10 @@ async def test_a_worker_registers_again_as_soon_as_its_server_is_back(
 
 
 async def test_a_result_that_cannot_be_sent_is_an_error_of_a_call_that_has_run(
-    home: Path,
+    home: Path, monkeypatch: Any
 ) -> None:
+    # As a proxy may that is in front of the server.
+    monkeypatch.setattr(app, "read_body", lambda request, _: read_body(request, 1 << 20))
     runs = 0
 
     @tool(effect="idempotent")
@@ -130,7 +134,7 @@ async def test_a_result_that_cannot_be_sent_is_an_error_of_a_call_that_has_run(
         """Act."""
         nonlocal runs
         runs += 1
-        return "x" * (12 << 20)
+        return "x" * (2 << 20)
 
     config = a_config(home, asks(call("act", "c1")), says("done"))
     async with a_house(config) as house, serving(house, act, place="remote"):
@@ -141,6 +145,25 @@ async def test_a_result_that_cannot_be_sent_is_an_error_of_a_call_that_has_run(
     assert runs == 1
     assert found.error is not None
     assert found.error.message.startswith("act was run, but its result cannot be recorded")
+
+
+async def test_a_result_of_16_mib_is_taken_and_a_larger_one_is_refused(home: Path) -> None:
+    async with a_house(refunding(home)) as house, http_serving(house) as at:
+        session = await sent(house)
+        await until(house, session, CallState.REQUESTED)
+        headers = {"authorization": f"Bearer {at.secret}"}
+        async with httpx2.AsyncClient(base_url=at.url, headers=headers, timeout=30) as client:
+            answers = [
+                await client.post(
+                    f"/v1/sessions/{session.id}/calls/c1/result",
+                    json={"status": "ok", "result": "x" * size},
+                )
+                for size in (16 << 20, (16 << 20) - 2)
+            ]
+        await played(house, session.id)
+
+    assert [each.status_code for each in answers] == [400, 200]
+    assert answers[0].json()["error"] == "too_large"
 
 
 async def test_a_worker_without_room_is_refused(home: Path) -> None:

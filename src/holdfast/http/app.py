@@ -199,7 +199,7 @@ class Application:
         self, request: Request, route: Route, match: RouteMatch, caller: Caller | None
     ) -> RouteRequest[Any, Any]:
         query = decode_query(request.query, route.query, tolerant=route.tolerant)
-        raw = await read_body(request) if route.changes else b""
+        raw = await read_body(request, route.body_largest) if route.changes else b""
         body = await _body(request, route, raw)
         if caller is not None:
             require_allowed_models(caller, body)

@@ -58,14 +58,14 @@ def request_of(scope: Scope, receive: Receive) -> Request:
     return Request(scope["method"], path, query, headers, receive, extensions)
 
 
-async def read_body(request: Request) -> bytes:
+async def read_body(request: Request, largest: int = BODY_LARGEST) -> bytes:
     """Return the whole body; refuse one that is too large or too slow."""
     declared_length = request.headers.get("content-length", "0")
     if not (declared_length.isascii() and declared_length.isdigit()):
         raise _invalid("", "its Content-Length is not a number")
     # The number of digits is checked first, because parsing a very long number is slow.
-    if len(declared_length) > 18 or int(declared_length) > BODY_LARGEST:
-        raise _too_large()
+    if len(declared_length) > 18 or int(declared_length) > largest:
+        raise _too_large(largest)
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
@@ -74,8 +74,8 @@ async def read_body(request: Request) -> bytes:
                 if message["type"] == "http.disconnect":
                     raise ClientDisconnectedError
                 body += message.get("body", b"")
-                if len(body) > BODY_LARGEST:
-                    raise _too_large()
+                if len(body) > largest:
+                    raise _too_large(largest)
                 if not message.get("more_body", False):
                     return bytes(body)
     except TimeoutError:
@@ -193,8 +193,8 @@ def _fields_of(kind: type[Struct]) -> Mapping[str, FieldInfo]:
     return {field.encode_name: field for field in msgspec.structs.fields(kind)}
 
 
-def _too_large() -> Invalid:
-    return _invalid("", f"it is larger than {BODY_LARGEST >> 20} MiB")
+def _too_large(largest: int) -> Invalid:
+    return _invalid("", f"it is larger than {largest >> 20} MiB")
 
 
 def _invalid(path: str, rule: str) -> Invalid:

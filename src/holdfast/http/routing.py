@@ -18,6 +18,7 @@ from holdfast.domain.errors import Code, HoldfastError, Internal
 from holdfast.domain.ids import AgentId, Owner, SessionId, is_uuid
 from holdfast.domain.tokens import Caller, Scope
 from holdfast.http.limits import Reservation, ResponseBudget
+from holdfast.http.requests import BODY_LARGEST
 from holdfast.http.responses import Response, StreamResponse
 from holdfast.http.sse import OpenStreams
 from holdfast.services.journal import session_not_found
@@ -88,6 +89,7 @@ class Route:
     # A Struct, a tagged union of Structs, or `bytes` for content of any type.
     body: Any = None
     body_may_be_missing: bool = False
+    body_largest: int = BODY_LARGEST
     parse_body: Callable[[bytes], Any] | None = None
     refused: Callable[[HoldfastError, Any], Any] | None = None
     errors: tuple[Code, ...] = ()

@@ -179,6 +179,6 @@ function invalidateStaleQueries(id: string, events: readonly StreamEvent[]): voi
     invalidate("session", id, "approvals");
     invalidate("approvals", "waiting");
   }
-  if (hasAny("tool.requested", "tool.completed")) invalidate("session", id, "requested");
+  if (hasAny("tool.requested", "tool.started", "tool.completed")) invalidate("session", id, "requested");
   if (hasAny("tool.settled", "session.completed", "session.failed")) invalidate("session", id, "unknown");
 }

@@ -14,6 +14,7 @@ from holdfast.http.routing import (
     requested_session,
 )
 from holdfast.http.v1.approvals import BY_HTTP
+from holdfast.services.calls import ANSWER_LARGEST
 from holdfast.wire.calls import (
     CallForm,
     CallList,
@@ -192,6 +193,8 @@ async def report_progress(request: RouteRequest[NoQuery, ProgressPost]) -> Respo
         Code.LEASE_LOST,
         Code.TOO_LARGE,
     ),
+    # A result that is too large is named as one, unless it is far too large.
+    body_largest=ANSWER_LARGEST + (2 << 20),
     example={"status": "ok", "result": {"refunded": True}},
 )
 async def answer_call(request: RouteRequest[NoQuery, CallResultPost]) -> Response:
