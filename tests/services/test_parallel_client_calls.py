@@ -20,7 +20,7 @@ from holdfast.engine.projection import project
 from holdfast.services.calls import CallAnswer
 from holdfast.services.turns import Turns
 from holdfast.workers.model import ClaimRequest
-from tests.houses import current, played
+from tests.houses import current, played, script
 from tests.marks import each_case
 from tests.services.test_client_calls import OK, a_house, payloads_of, requested, results
 from tests.tooled import a_config, answer, asks, call, calls_now, outcomes, question, says
@@ -216,3 +216,27 @@ async def test_the_calls_outlive_their_process(home: Path) -> None:
         rows = await played(house, session.id)
 
     assert outcomes(rows) == ["look ok", "look ok"]
+
+
+@pytest.mark.parametrize("is_client_first", [False, True])
+async def test_a_child_works_while_a_client_does(home: Path, is_client_first: bool) -> None:
+    calls = call("invoke_agent", "c1", agent="helper", task="Look"), call("look", "c2")
+    async with a_house(a_config(home, asks(*calls), says("done"))) as house:
+        own = home.parent / "helper"
+        own.mkdir()
+        helper = script(own, says("found", delay_ms=300))
+        fields = {"name": "Helper", "slug": "helper", "models": [helper]}
+        await house.agents.create(house.owner, fields)
+        starter = {"name": "invoke_agent", "agents": ["helper"]}
+        session = await sent(house, [starter, a_tool()])
+        await requested(house, session, "c2")
+        waiting = (await current(house, session)).waiting
+        if not is_client_first:
+            await asyncio.sleep(0.6)
+        await give(house, session, "c2")
+        rows = await played(house, session.id)
+
+    assert waiting is not None
+    assert waiting.call_ids == ("c1", "c2")
+    assert sorted(outcomes(rows)) == ["invoke_agent ok", "look ok"]
+    assert rows[-1].text == "done"

@@ -14,15 +14,19 @@ const ASKED_ELSEWHERE = new Set(["approval", "budget"]);
 
 export function TurnWait({ session }: { session: Session }) {
   const wait = session.waiting;
-  const isForClient = wait?.reason === "client";
-  const { data } = useQuery({ ...requestedCallsQuery(session.id), enabled: isForClient });
-  if (wait === null || ASKED_ELSEWHERE.has(wait.reason)) return null;
+  // Whatever the reason: calls may be requested beside one that waits for an approval.
+  const { data } = useQuery({ ...requestedCallsQuery(session.id), enabled: wait !== null });
+  if (wait === null) return null;
   return (
     <>
-      <p className="hint" role="status">
-        {escapeInvisible(wait.text)}
-      </p>
-      {isForClient && data?.data.map((call) => <RequestedCall key={call.id} call={call} />)}
+      {!ASKED_ELSEWHERE.has(wait.reason) && (
+        <p className="hint" role="status">
+          {escapeInvisible(wait.text)}
+        </p>
+      )}
+      {data?.data.map((call) => (
+        <RequestedCall key={call.id} call={call} />
+      ))}
     </>
   );
 }
