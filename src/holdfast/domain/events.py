@@ -516,7 +516,7 @@ def encode_stored(payload: Payload) -> bytes:
                 )
             )
         case StepEnded():
-            usage = None if payload.usage is None else _kept(payload.usage)
+            usage = None if payload.usage is None else _keep_usage(payload.usage)
             return _encoder.encode(
                 KeptStepEnded(
                     step=payload.step,
@@ -530,7 +530,7 @@ def encode_stored(payload: Payload) -> bytes:
             return _encoder.encode(
                 KeptTurnEnded(
                     stop_reason=payload.stop_reason,
-                    usage=_kept(payload.usage),
+                    usage=_keep_usage(payload.usage),
                     microcents=payload.microcents,
                     priced=payload.priced,
                     more_turns=payload.more_turns,
@@ -543,7 +543,7 @@ def encode_stored(payload: Payload) -> bytes:
             return _encoder.encode(payload)
 
 
-def _kept(usage: Usage) -> KeptUsage:
+def _keep_usage(usage: Usage) -> KeptUsage:
     return KeptUsage(
         input=usage.input,
         output=usage.output,

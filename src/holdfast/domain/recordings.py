@@ -106,7 +106,7 @@ def require_recording(
     if len(set(ids)) < len(ids):
         raise Conflict(Code.MESSAGE_ID_REUSED, "Two of the messages have the same id.")
     _require_times(given, now)
-    named = _named(given)
+    named = _name_results(given)
     open_calls = _calls(named) - _results(named)
     if open_calls and on_open_calls == "reject":
         raise Invalid(
@@ -151,7 +151,7 @@ def _require_times(drafts: Sequence[RecordedDraft], now: int) -> None:
         )
 
 
-def _named(drafts: Sequence[RecordedDraft]) -> tuple[RecordedDraft, ...]:
+def _name_results(drafts: Sequence[RecordedDraft]) -> tuple[RecordedDraft, ...]:
     """Return the drafts with the name of its call in each result."""
     names: dict[CallId, str] = {}
     found: list[RecordedDraft] = []

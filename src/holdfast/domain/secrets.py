@@ -337,7 +337,7 @@ class Scrubber:
     def unfinished(self, text: str) -> int:
         """Return the index at which an incomplete secret may start; the length if there is none."""
         return min(
-            (_begun(form, text) for managed in self._managed for form in managed.forms),
+            (_find_prefix(form, text) for managed in self._managed for form in managed.forms),
             default=len(text),
         )
 
@@ -466,7 +466,7 @@ def _anyhow(character: str) -> str:
     return rf"(?:\\{{0,3}}{plain}|\\{{1,3}}{re.escape(short[-1])}|(?i:{octets}|{escapes}))"
 
 
-def _begun(form: str, text: str) -> int:
+def _find_prefix(form: str, text: str) -> int:
     """Return where the text ends with a prefix of the form; the text's length if it does not."""
     at = text.find(form[0], max(0, len(text) - len(form) + 1))
     while at >= 0:

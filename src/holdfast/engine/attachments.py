@@ -76,7 +76,7 @@ def describe_media(
 ) -> tuple[LlmMessage, ...]:
     """Return the messages with their media replaced by descriptions."""
     return tuple(
-        _joined(message, [_unshown(each, why) for each in message.media])
+        _insert_descriptions(message, [_unshown(each, why) for each in message.media])
         if message.media
         else message
         for message in messages
@@ -106,7 +106,7 @@ class _Fetching:
     async def fetched(self, message: LlmMessage) -> LlmMessage:
         if not message.media:
             return message
-        return _joined(message, [await self._one(each) for each in message.media])
+        return _insert_descriptions(message, [await self._one(each) for each in message.media])
 
     async def _one(self, media: LlmMedia) -> LlmMedia | str:
         """Return the media with its content, or the text that describes it."""
@@ -140,7 +140,7 @@ class _Fetching:
         return None
 
 
-def _joined(message: LlmMessage, shown: Sequence[LlmMedia | str]) -> LlmMessage:
+def _insert_descriptions(message: LlmMessage, shown: Sequence[LlmMedia | str]) -> LlmMessage:
     """Insert descriptions on separate lines at the media's offsets, before loaded content."""
     text, end, follows_words = "", 0, False
     kept: list[LlmMedia] = []

@@ -363,7 +363,7 @@ class ProjectionCache:
             return _project(history, turn, window, thoughts)
         # A later step of the same turn hits the entry of the first one.
         known = self._kept.get(history[now - 1].chain) if now else None
-        settled = known or self._settled(history, turn, now)
+        settled = known or self._project_settled(history, turn, now)
         if settled is None:
             return _project(history, turn, None, thoughts)
         if now and known is None:
@@ -376,7 +376,9 @@ class ProjectionCache:
         conversation.speak(rows)
         return conversation.finished()
 
-    def _settled(self, history: Sequence[Message], turn: int, end: int) -> Conversation | None:
+    def _project_settled(
+        self, history: Sequence[Message], turn: int, end: int
+    ) -> Conversation | None:
         """Return the projection of earlier turns; `None` if it needs the whole history."""
         start = _start_of(history, turn - 1, end)
         known = self._kept.pop(history[start - 1].chain, None) if start else Conversation()

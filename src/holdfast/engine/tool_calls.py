@@ -170,13 +170,13 @@ async def _outcome_of(work: Awaitable[T], place: ToolWorkspace, name: str) -> T 
     except asyncio.CancelledError:
         # Of the turn, or of the toolbox's own making.
         stop_if_cancelled()
-        return _failed(name)
+        return _fail_call(name)
     except Exception:  # noqa: BLE001
-        return _failed(name)
-    return await _shown(done, place, name) if isinstance(done, CallOutcome) else done
+        return _fail_call(name)
+    return await _limit_outcome(done, place, name) if isinstance(done, CallOutcome) else done
 
 
-async def _shown(done: CallOutcome, place: ToolWorkspace, name: str) -> CallOutcome:
+async def _limit_outcome(done: CallOutcome, place: ToolWorkspace, name: str) -> CallOutcome:
     """Return the outcome in a form that fits into a row and a model request."""
     error = done.error
     try:
@@ -193,7 +193,7 @@ async def _shown(done: CallOutcome, place: ToolWorkspace, name: str) -> CallOutc
     return CallOutcome(status=done.status, result=result, error=error)
 
 
-def _failed(name: str) -> CallOutcome:
+def _fail_call(name: str) -> CallOutcome:
     logger.exception("The tool %s failed", name)
     message = f"{name} failed with an internal error; see the log of Holdfast for details."
     return refuse_call(ResultCode.FAILED, message)

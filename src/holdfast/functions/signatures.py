@@ -48,7 +48,7 @@ class Signature(Struct, frozen=True, kw_only=True):
     def convert(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of the parameters; raises `InvalidArgumentsError`."""
         # Copied, because the function may change what it gets, and the record must not change.
-        given = _copied(dict(arguments))
+        given = _copy_json(dict(arguments))
         try:
             found = self._read(given)
         except msgspec.ValidationError as error:
@@ -89,15 +89,15 @@ class _AnyArguments(Signature, frozen=True, kw_only=True):
 
     def convert(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return a copy, because the function may change what it gets."""
-        copied: dict[str, Any] = _copied(dict(arguments))
+        copied: dict[str, Any] = _copy_json(dict(arguments))
         return copied
 
 
-def _copied(value: Any) -> Any:
+def _copy_json(value: Any) -> Any:
     """Return a copy of plain JSON, which `deepcopy` makes several times slower."""
     if isinstance(value, dict):
-        return {key: _copied(each) for key, each in value.items()}
-    return list(map(_copied, value)) if isinstance(value, list) else value
+        return {key: _copy_json(each) for key, each in value.items()}
+    return list(map(_copy_json, value)) if isinstance(value, list) else value
 
 
 ANY_ARGUMENTS: Final = _AnyArguments(
@@ -415,7 +415,7 @@ def parse_docstring(text: str | None) -> Docstring:
             end = at + 1
         at = end
     description = re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip()
-    return Docstring(description, {name: _joined(text) for name, text in found.items()})
+    return Docstring(description, {name: _join_lines(text) for name, text in found.items()})
 
 
 def _collect(entries: Iterator[tuple[str, str]], found: dict[str, list[str]]) -> None:
@@ -466,5 +466,5 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip()) if line.strip() else 0
 
 
-def _joined(lines: list[str]) -> str:
+def _join_lines(lines: list[str]) -> str:
     return " ".join(text for line in lines if (text := line.strip()))

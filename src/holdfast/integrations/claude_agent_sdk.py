@@ -89,7 +89,7 @@ class HoldfastSessionStore(SessionStore):  # type: ignore[misc]
         """Return the entries of a transcript; `None` if it was never written."""
 
         async def load() -> list[ForeignRecord] | None:
-            session_id = await self._found(key)
+            session_id = await self._find_session(key)
             if session_id is None:
                 return None
             return list(await self._parts.sessions.live(session_id, ENTRIES))
@@ -146,7 +146,7 @@ class HoldfastSessionStore(SessionStore):  # type: ignore[misc]
     def _parts(self) -> Any:
         return self.bridge.parts
 
-    async def _found(self, key: Mapping[str, Any]) -> SessionId | None:
+    async def _find_session(self, key: Mapping[str, Any]) -> SessionId | None:
         found: SessionId | None = await self._parts.sessions.find(FRAMEWORK.name, native_id(key))
         if found is None:
             return None

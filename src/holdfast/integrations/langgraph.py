@@ -99,7 +99,7 @@ class HoldfastSaver(BaseCheckpointSaver[str], DurableNodes):  # type: ignore[mis
         """Return the checkpoints of one thread or of all, the newest first."""
         chosen = await self.bridge.run(lambda: self._choose(config, filter, before, limit))
         for found in chosen:
-            yield self._made(found)
+            yield self._build_tuple(found)
 
     def list(
         self,
@@ -111,7 +111,7 @@ class HoldfastSaver(BaseCheckpointSaver[str], DurableNodes):  # type: ignore[mis
     ) -> Iterator[CheckpointTuple]:
         """Return the checkpoints of one thread or of all, the newest first."""
         chosen = self.bridge.run_sync(lambda: self._choose(config, filter, before, limit))
-        return map(self._made, chosen)
+        return map(self._build_tuple, chosen)
 
     async def aput(
         self, config: Config, checkpoint: Any, metadata: Any, new_versions: Mapping[str, Any]
@@ -282,10 +282,10 @@ class HoldfastSaver(BaseCheckpointSaver[str], DurableNodes):  # type: ignore[mis
     def _tuple(self, found: FoundCheckpoint | None, config: Config) -> CheckpointTuple | None:
         if found is None:
             return None
-        made = self._made(found)
+        made = self._build_tuple(found)
         return made._replace(config=config) if get_checkpoint_id(config) else made
 
-    def _made(self, found: FoundCheckpoint) -> CheckpointTuple:
+    def _build_tuple(self, found: FoundCheckpoint) -> CheckpointTuple:
         row = found.row
         checkpoint, metadata = self._load(found.body)
         values = {channel: self._value(value) for channel, value in found.values.items()}
@@ -306,7 +306,7 @@ class HoldfastSaver(BaseCheckpointSaver[str], DurableNodes):  # type: ignore[mis
             return self.serde.loads_typed(stored)
         return [self.serde.loads_typed(each) for each in stored]
 
-    def _stored(self, value: Any) -> StoredValue:
+    def _dump_value(self, value: Any) -> StoredValue:
         # An encrypted element never has the bytes that it had before.
         if type(value) is list and len(value) > 1 and not self._is_encrypted:
             return [self.serde.dumps_typed(each) for each in value]
@@ -319,7 +319,7 @@ class HoldfastSaver(BaseCheckpointSaver[str], DurableNodes):  # type: ignore[mis
         rest = {name: value for name, value in checkpoint.items() if name != "channel_values"}
         values, about = checkpoint["channel_values"], get_checkpoint_metadata(config, metadata)
         stored = {
-            (channel, state.version_key(version)): self._stored(values[channel])
+            (channel, state.version_key(version)): self._dump_value(values[channel])
             for channel, version in new_versions.items()
             if channel in values
         }

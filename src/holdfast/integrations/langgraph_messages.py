@@ -64,18 +64,18 @@ def _drafts(message: Any, effects: Effects) -> tuple[MessageDraft, ...]:
     match message.type:
         case "human":
             said = _text(message.content)
-            return _said(Role.USER, Text(text=said)) if said else ()
+            return _draft(Role.USER, Text(text=said)) if said else ()
         case "ai" | "AIMessageChunk":
             return (*_answer(message), *_calls(message, effects))
         case "tool":
-            return _said(Role.TOOL_RESULT, _result(message)) if message.tool_call_id else ()
+            return _draft(Role.TOOL_RESULT, _result(message)) if message.tool_call_id else ()
         case _:
             said = _text(message.content)
             notice = Notice(code=NoticeCode.INSTRUCTIONS, text=said)
-            return _said(Role.SYSTEM, notice) if said else ()
+            return _draft(Role.SYSTEM, notice) if said else ()
 
 
-def _said(role: Role, *parts: Part) -> tuple[MessageDraft, ...]:
+def _draft(role: Role, *parts: Part) -> tuple[MessageDraft, ...]:
     return (MessageDraft(role=role, parts=parts),)
 
 
@@ -87,7 +87,7 @@ def _answer(message: Any) -> tuple[MessageDraft, ...]:
     said = _text(message.content)
     if said:
         parts.append(Text(text=said))
-    return _said(Role.ASSISTANT, *parts) if parts else ()
+    return _draft(Role.ASSISTANT, *parts) if parts else ()
 
 
 def _calls(message: Any, effects: Effects) -> tuple[MessageDraft, ...]:

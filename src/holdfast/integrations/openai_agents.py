@@ -104,7 +104,7 @@ class HoldfastSession:
             return []
 
         async def read() -> list[ForeignRecord]:
-            session_id = await self._opened()
+            session_id = await self._open_session()
             view = await self._parts.sessions.live(session_id, ITEMS)
             if not self._runs and view.ahead():
                 await self._adopt(session_id)
@@ -166,7 +166,7 @@ class HoldfastSession:
         self._require_open()
 
         async def delete() -> None:
-            await self._parts.sessions.delete(await self._opened())
+            await self._parts.sessions.delete(await self._open_session())
             self._known = None
 
         await self.bridge.run(delete)
@@ -177,7 +177,7 @@ class HoldfastSession:
         self._require_open()
 
         async def enter() -> SessionId:
-            session_id = await self._opened()
+            session_id = await self._open_session()
             if not self._runs:
                 await self._adopt(session_id)
             self._runs += 1
@@ -191,7 +191,7 @@ class HoldfastSession:
             yield HoldfastHooks(self)
             outcome = _ENDED
         except Exception as error:
-            outcome = _failed(error)
+            outcome = _failed_outcome(error)
             raise
         finally:
             _session.reset(token)
@@ -246,7 +246,7 @@ class HoldfastSession:
                 return DurableResult(
                     raw=b"null", error=f"{tool.name} failed with {type(error).__name__}."
                 )
-            return DurableResult(raw=_dump(values[0]), value=_shown(values[0]))
+            return DurableResult(raw=_dump(values[0]), value=_plain_value(values[0]))
 
         async def before(writer: ForeignWriter) -> None:
             if await writer.writer.load_call(CallId(call.id)) is None:
@@ -258,7 +258,7 @@ class HoldfastSession:
 
         answer = await run_durable_call(
             self.bridge,
-            await self.bridge.run(self._opened),
+            await self.bridge.run(self._open_session),
             call,
             run,
             on_unknown=options.on_unknown,
@@ -281,7 +281,7 @@ class HoldfastSession:
         if self._is_closed:
             raise RuntimeError("The session is closed; make a new HoldfastSession.")
 
-    async def _opened(self) -> SessionId:
+    async def _open_session(self) -> SessionId:
         if self._known is None:
             self._known = await self._parts.sessions.open(
                 FRAMEWORK, self.session_id, agent=self._agent, metadata=self._metadata
@@ -291,11 +291,11 @@ class HoldfastSession:
     async def _write(self, compose: Any) -> Any:
         async def write() -> Any:
             try:
-                return await self._parts.sessions.write(await self._opened(), compose)
+                return await self._parts.sessions.write(await self._open_session(), compose)
             except NotFound:
                 # The session was deleted; its id names a new one now.
                 self._known = None
-                return await self._parts.sessions.write(await self._opened(), compose)
+                return await self._parts.sessions.write(await self._open_session(), compose)
 
         return await self.bridge.run(write)
 
@@ -399,7 +399,7 @@ _ENDED: Final = Outcome(stop_reason=StopReason.STOP)
 _ABORTED: Final = Outcome(stop_reason=StopReason.ABORTED)
 
 
-def _failed(error: Exception) -> Outcome:
+def _failed_outcome(error: Exception) -> Outcome:
     text = f"The run failed with {type(error).__name__}."
     failure = Failure(code=FailureCode.LOOP_FAILED, message=text)
     return Outcome(stop_reason=StopReason.ERROR, failure=failure)
@@ -488,7 +488,7 @@ def _loaded(kept: Mapping[str, Any]) -> Any:
     return _OUTPUTS[kind](**value) if kind in _OUTPUTS else value
 
 
-def _shown(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     kept = json.loads(_dump(value))
     return kept["value"] if kept["type"] == "json" else kept
 

@@ -116,26 +116,26 @@ def _drafts(item: Item, media: dict[str, tuple[str, bytes]]) -> tuple[MessageDra
         return _message(item, media)
     if kind == "reasoning":
         said = _text_of(item.get("summary")) or _text_of(item.get("content"))
-        return _said(Role.ASSISTANT, Reasoning(text=said)) if said else ()
+        return _draft(Role.ASSISTANT, Reasoning(text=said)) if said else ()
     if kind == "compaction":
         said = _text_of(item.get("summary")) or "The provider has compacted the conversation."
-        return _said(Role.SYSTEM, Compaction(summary=said, dropped_through=0))
+        return _draft(Role.SYSTEM, Compaction(summary=said, dropped_through=0))
     return _call_drafts(item, kind) if _call_id(item) else ()
 
 
 def _call_drafts(item: Item, kind: str) -> tuple[MessageDraft, ...]:
     if kind in CALLS_HERE:
-        return _said(Role.TOOL_CALL, _call(item, kind))
+        return _draft(Role.TOOL_CALL, _call(item, kind))
     if kind in _OUTPUTS:
-        return _said(Role.TOOL_RESULT, _result(item, item.get("output")))
+        return _draft(Role.TOOL_RESULT, _result(item, item.get("output")))
     if kind not in _CALLS_THERE:
         return ()
     outcome = {name: item[name] for name in _OUTCOMES if item.get(name) is not None}
     result = _result(item, outcome or item.get("status"))
-    return (*_said(Role.TOOL_CALL, _call(item, kind)), *_said(Role.TOOL_RESULT, result))
+    return (*_draft(Role.TOOL_CALL, _call(item, kind)), *_draft(Role.TOOL_RESULT, result))
 
 
-def _said(role: Role, *parts: Part) -> tuple[MessageDraft, ...]:
+def _draft(role: Role, *parts: Part) -> tuple[MessageDraft, ...]:
     return (MessageDraft(role=role, parts=parts),)
 
 
@@ -144,13 +144,13 @@ def _message(item: Item, media: dict[str, tuple[str, bytes]]) -> tuple[MessageDr
     if role in {"system", "developer"}:
         said = _text_of(content)
         notice = Notice(code=NoticeCode.INSTRUCTIONS, text=said)
-        return _said(Role.SYSTEM, notice) if said else ()
+        return _draft(Role.SYSTEM, notice) if said else ()
     ours = Role.USER if role == "user" else Role.ASSISTANT
     if role not in {"user", "assistant"}:
         return ()
     pieces = [content] if isinstance(content, str) else content
     parts = [part for each in pieces or () if (part := _part(each, media)) is not None]
-    return _said(ours, *parts) if parts else ()
+    return _draft(ours, *parts) if parts else ()
 
 
 def _part(piece: Any, media: dict[str, tuple[str, bytes]]) -> Text | Media | None:

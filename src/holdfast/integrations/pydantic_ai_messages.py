@@ -98,11 +98,11 @@ def _drafts(part: Any, media: MediaOf) -> list[MessageDraft]:
         parts = [made for piece in pieces if (made := _piece(piece, media)) is not None]
         return [MessageDraft(role=Role.USER, parts=tuple(parts))] if parts else []
     if kind in {"system-prompt", "instruction", "retry-prompt", "retry-feedback"}:
-        text = _shown(part.content)
+        text = _as_text(part.content)
         notice = Notice(code=NoticeCode.INSTRUCTIONS, text=text)
         return [_message(Role.SYSTEM, notice)] if text else []
     if kind == "compaction":
-        text = _shown(part.content or "") or "The provider has compacted the conversation."
+        text = _as_text(part.content or "") or "The provider has compacted the conversation."
         return [_message(Role.SYSTEM, Compaction(summary=text, dropped_through=0))]
     return []
 
@@ -117,7 +117,7 @@ def _piece(piece: Any, media: MediaOf) -> Part | None:
     if hasattr(piece, "data") and hasattr(piece, "media_type"):
         return _media(piece, media)
     text = getattr(piece, "content", None) or getattr(piece, "url", None)
-    return Text(text=_shown(text)) if text else None
+    return Text(text=_as_text(text)) if text else None
 
 
 def _media(file: Any, media: MediaOf) -> Part:
@@ -149,7 +149,7 @@ def arguments_of(given: Any) -> dict[str, Any]:
 
 
 def _result(part: Any) -> ToolResult:
-    said = _shown(part.content)
+    said = _as_text(part.content)
     status = _KNOWN.get(said, ResultStatus.OK)
     is_failed = part.part_kind == "retry-prompt" or getattr(part, "outcome", "") in {
         "failed",
@@ -170,7 +170,7 @@ def _result(part: Any) -> ToolResult:
     )
 
 
-def _shown(content: Any) -> str:
+def _as_text(content: Any) -> str:
     if isinstance(content, str):
         return _clean(content)
     try:

@@ -186,7 +186,7 @@ class _Backend(JournalCallableOperationBackend[None]):
         async def run(_: str) -> DurableResult:
             payload = await body()
             return DurableResult(
-                raw=msgspec.json.encode(payload), value=_shown(payload), error=_error(payload)
+                raw=msgspec.json.encode(payload), value=_result_of(payload), error=_error(payload)
             )
 
         answer = await run_durable_call(
@@ -218,7 +218,7 @@ class _Bound(BoundDurableOperation[Any, Any, Any]):
             _params.reset(token)
 
 
-def _shown(payload: Any) -> Any:
+def _result_of(payload: Any) -> Any:
     is_result = isinstance(payload, dict) and "result" in payload
     return payload["result"] if is_result else payload
 

@@ -94,7 +94,7 @@ class HeldTurns:
                 await self._turns.give_up(lease, turn_input)
                 text = turn_input.failure.message if turn_input.failure else "A limit was reached."
                 raise LimitReached(Code.TURN_ENTRY_LIMIT, text)
-            async with self._ended(lease, without_pauses(turn_input), held, wanted) as turn:
+            async with self._run_to_end(lease, without_pauses(turn_input), held, wanted) as turn:
                 yield turn
         except asyncio.CancelledError:
             if self._coordinator.holds(lease):
@@ -123,7 +123,7 @@ class HeldTurns:
             self._coordinator.drop_lease(lease)
 
     @asynccontextmanager
-    async def _ended(
+    async def _run_to_end(
         self, lease: Lease, turn_input: TurnInput, held: HeldTurn, wanted: Hold
     ) -> AsyncIterator[LoopTurn]:
         emitter = self._turns.emitter(lease)

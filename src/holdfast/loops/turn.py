@@ -380,7 +380,7 @@ class LoopTurn(Branch):
     ) -> None:
         """Record a message of the assistant, and what the request behind it has used."""
         self._require_task()
-        drafts = await self._said(content, usage, model, request_id)
+        drafts = await self._say(content, usage, model, request_id)
         if drafts:
             await self._state.emit(drafts)
 
@@ -392,7 +392,7 @@ class LoopTurn(Branch):
         """Return the end of the turn, with a last message if the loop returned one."""
         drafts: list[Draft] = []
         if text is not None:
-            drafts += await self._said(text, None, None, None)
+            drafts += await self._say(text, None, None, None)
         elif self._step is not None:
             drafts.append(StepEnded(step=self._step.step, message_id=self._step.message_id))
         if left := self._recorded.leftovers():
@@ -526,7 +526,7 @@ class LoopTurn(Branch):
         self._state.carry((MessageDraft(role=Role.TOOL_CALL, parts=(part,), effect=effect),))
         return call
 
-    async def _said(
+    async def _say(
         self,
         content: str | tuple[Part, ...],
         usage: Usage | None,

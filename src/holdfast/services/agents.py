@@ -153,7 +153,7 @@ class Agents:
     async def get(self, owner: Owner, ref: str) -> Agent:
         """Return the owner's agent by id or slug."""
         await self.seed(owner, ref)
-        return await self._stored(owner, ref)
+        return await self._read_agent(owner, ref)
 
     async def list(self, query: AgentQuery, *, cursor: str | None = None) -> Page[Agent]:
         """Return the owner's agents that match, newest first."""
@@ -250,14 +250,14 @@ class Agents:
         if ref not in self._seeds:
             return
         try:
-            await self._stored(owner, ref)
+            await self._read_agent(owner, ref)
         except NotFound:
             # If another process created it in between (race), the agent exists and this is a
             # success.
             with suppress(Conflict):
                 await self.create(owner, self._seeds[ref])
 
-    async def _stored(self, owner: Owner, ref: str) -> Agent:
+    async def _read_agent(self, owner: Owner, ref: str) -> Agent:
         return await self._store.read(lambda tx: find_agent(tx, owner, ref))
 
     async def _with_models(self, tx: Tx, agent: Agent, refs: tuple[str, ...] | None) -> Agent:

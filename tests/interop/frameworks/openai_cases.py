@@ -69,11 +69,11 @@ def counted(effects: list[str]) -> FunctionTool:
 
 
 async def the_session(hf: LocalHoldfast, session: HoldfastSession) -> Any:
-    return await hf.sessions.get(hf.owner, await session._opened())
+    return await hf.sessions.get(hf.owner, await session._open_session())
 
 
 async def rows(hf: LocalHoldfast, session: HoldfastSession) -> list[Role]:
-    return [row.role for row in await hf.read(await session._opened())]
+    return [row.role for row in await hf.read(await session._open_session())]
 
 
 async def test_items_are_read_as_they_were_written(hf: LocalHoldfast) -> None:
@@ -125,7 +125,7 @@ async def test_pop_and_add_are_inverses(hf: LocalHoldfast) -> None:
     await session.clear_session()
 
     assert (left, await session.get_items(), await session.pop_item()) == (plain, [], None)
-    found = await hf.sessions.verify(hf.owner, await session._opened())
+    found = await hf.sessions.verify(hf.owner, await session._open_session())
     assert found.faults == ()
 
 
@@ -266,7 +266,7 @@ async def test_a_tool_that_raises_is_recorded_first(hf: LocalHoldfast) -> None:
         async with session.run() as hooks:
             await Runner.run(agent, "Pay", session=session, hooks=hooks)
 
-    found = [row for row in await hf.read(await session._opened()) if row.role is Role.TOOL_RESULT]
+    found = [row for row in await hf.read(await session._open_session()) if row.role is Role.TOOL_RESULT]
     assert found[0].parts[0].error.message == "pay failed with ValueError."
 
 
