@@ -210,6 +210,8 @@ async def test_options_that_do_not_go_together_are_refused(
         ({"session": an_id(9)}, Code.SESSION_NOT_FOUND),
         ({"agent": "nobody"}, Code.AGENT_NOT_FOUND),
         ({"on_wait": "never"}, Code.INVALID_INPUT),
+        ({"key": ""}, Code.INVALID_INPUT),
+        ({"approve": "yes"}, Code.INVALID_INPUT),
         ({"approval": "perhaps"}, Code.INVALID_INPUT),
         ({"tools": [len]}, Code.TOOL_INVALID),
         ({"tools": "read_file"}, Code.INVALID_INPUT),
@@ -324,6 +326,21 @@ async def test_questions_of_the_turn_are_answered(
     assert [each.question.tool for each in asked] == ["write_file"]
     assert (desk / "a.txt").exists() == written
     assert answer.text == "Done."
+
+
+async def test_an_answer_that_is_no_decision_is_refused_and_answers_nothing(
+    home: Path, tmp_path: Path
+) -> None:
+    desk = Path(tempfile.mkdtemp(dir=tmp_path))
+    step = asks(call("write_file", "c1", path="a.txt", content="hold"))
+    async with open_holdfast(config=a_config(home, step, says("Done."))) as hf:
+        context = SessionContext(working_dir=str(desk))
+        answer: Any = "yes"
+        with pytest.raises(Invalid) as caught:
+            await hf.ask("Write", context=context, approve=lambda _: answer)
+
+    assert caught.value.details["field"] == "approve"
+    assert not (desk / "a.txt").exists()
 
 
 async def test_a_question_that_another_answers_first_is_left_alone(

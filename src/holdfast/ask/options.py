@@ -86,6 +86,10 @@ def require_options(options: AskOptions) -> AskOptions:
             f"approval must be one of {', '.join(ApprovalMode)}.",
             {"field": "approval"},
         )
+    if not callable(given.get("approve", print)):
+        raise Invalid(Code.INVALID_INPUT, "approve must be a function.", {"field": "approve"})
+    if given.get("key", "k") == "":
+        raise Invalid(Code.INVALID_INPUT, "key must not be empty.", {"field": "key"})
     if given.get("on_wait", "wait") not in ("wait", "return"):
         raise Invalid(Code.INVALID_INPUT, "on_wait must be wait or return.", {"field": "on_wait"})
     _require_together(given)

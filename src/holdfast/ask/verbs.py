@@ -65,7 +65,7 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.recordings import OnOpenCalls, Recorded
 from holdfast.domain.sessions import OPEN, Session, SessionRequest, Status, StopReason
-from holdfast.domain.text import require_str
+from holdfast.domain.text import require_str, wrong_type
 from holdfast.domain.waits import Wait
 
 if TYPE_CHECKING:
@@ -398,8 +398,10 @@ class _Question:
         # In a thread, because a function that asks a person would stop the event loop.
         said = await asyncio.to_thread(approve, approval)
         decided = await said if inspect.isawaitable(said) else said
+        if not isinstance(decided, (ApprovalAnswer, bool)):
+            raise wrong_type(decided, field="approve", rule="approve must return True or False")
         if not isinstance(decided, ApprovalAnswer):
-            state = ApprovalState.ALLOWED if decided is True else ApprovalState.DENIED
+            state = ApprovalState.ALLOWED if decided else ApprovalState.DENIED
             decided = ApprovalAnswer(state=state, by=hf.owner)
         try:
             await hf.approvals.answer(

@@ -221,7 +221,8 @@ _RESTARTED = (
     "check what the agent has done, then send a message to continue."
 )
 _INTERRUPTED = (
-    "The turn was interrupted while a tool was running; settle the unknown call or send a message."
+    "The turn was interrupted while a tool was running. `holdfast calls list --unknown` shows the "
+    "call; settle it, or send a message."
 )
 
 # The end of a turn whose program did not come back.

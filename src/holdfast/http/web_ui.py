@@ -121,7 +121,8 @@ _NOT_SIGNED_IN: Final = (
 )
 _HOW: Final = (
     "The web UI was not built. With Node 20.19 or newer, <code>make setup</code> in the "
-    "checkout builds it; then reload this page. A wheel contains the web UI.",
+    "checkout builds it for the server of its <code>.venv</code>; then reload this page. "
+    "Elsewhere, install again from that checkout afterwards.",
     "Until then, use a terminal: <code>holdfast chat</code> starts a conversation with an "
     "agent, and <code>holdfast sessions list</code> lists sessions; from another machine, "
     "add <code>--server</code> and this server's address.",

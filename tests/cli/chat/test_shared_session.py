@@ -65,6 +65,18 @@ def test_a_chat_says_what_its_turn_waits_for(home: Path) -> None:
         assert text in resumed.stderr
 
 
+def test_without_a_terminal_a_chat_does_not_wait_for_a_program(home: Path) -> None:
+    session = asyncio.run(a_loop_that_is_gone(home))
+
+    new = beside(home, "chat", "hi", "--agent", "planner")
+    resumed = beside(home, "chat", "--resume", session, "go on")
+
+    assert (new.returncode, resumed.returncode) == (5, 5)
+    assert "It stays open, and continues when that program runs" in new.stderr
+    shown = json.loads(beside(home, "sessions", "show", session, "--json").stdout)
+    assert shown["waiting"]["reason"] == "runtime"
+
+
 @pytest.mark.torture
 @pytest.mark.parametrize("stdin", [False, True])
 def test_what_is_said_while_another_process_plays_is_on_disk_at_once(

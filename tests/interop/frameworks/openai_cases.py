@@ -266,7 +266,9 @@ async def test_a_tool_that_raises_is_recorded_first(hf: LocalHoldfast) -> None:
         async with session.run() as hooks:
             await Runner.run(agent, "Pay", session=session, hooks=hooks)
 
-    found = [row for row in await hf.read(await session._open_session()) if row.role is Role.TOOL_RESULT]
+    found = [
+        row for row in await hf.read(await session._open_session()) if row.role is Role.TOOL_RESULT
+    ]
     assert found[0].parts[0].error.message == "pay failed with ValueError."
 
 

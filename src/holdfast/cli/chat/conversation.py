@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from holdfast.cli.chat.approvals import AutomaticApprovals, InteractiveApprovals
 from holdfast.cli.chat.prompt import EndPressedError, KeyboardLock
 from holdfast.cli.chat.screen import ChatScreen
+from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.events import (
     ApprovalAnswered,
     ApprovalRequested,
@@ -22,6 +23,7 @@ from holdfast.domain.events import (
     SessionClosed,
     ToolEnded,
     TurnEnded,
+    TurnPaused,
 )
 from holdfast.domain.messages import Media, Message, Part, Role, Text
 from holdfast.domain.sessions import (
@@ -33,6 +35,7 @@ from holdfast.domain.sessions import (
     may_have_few_turns,
     title_of,
 )
+from holdfast.domain.waits import WaitReason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -330,8 +333,22 @@ class ChatConversation:
                 await self._show(item)
                 if self.is_over or await self._has_settled(item, turn):
                     return
+                await self._require_runner(item)
                 if self.cursor >= known and (is_behind or _is_question(item)):
                     await self._ask_pending(turn, tasks, own=own)
+
+    async def _require_runner(self, item: Event | Gap) -> None:
+        """Leave an unattended chat whose turn waits for a program that no process runs."""
+        is_unattended = isinstance(self._approvals, AutomaticApprovals)
+        if not (is_unattended and isinstance(item, Event) and isinstance(item.payload, TurnPaused)):
+            return
+        wait = (await self.session()).waiting
+        if wait is not None and wait.reason in {WaitReason.TOOL, WaitReason.RUNTIME}:
+            raise Conflict(
+                Code.TURN_RUNNING,
+                f"{wait.text} It stays open, and continues when that program runs; "
+                f"`holdfast sessions interrupt {self.session_id}` ends it.",
+            )
 
     async def _ask_pending(self, turn: int | None, tasks: asyncio.TaskGroup, *, own: bool) -> None:
         """Ask pending questions; they may be older than this conversation."""
