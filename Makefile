@@ -72,7 +72,7 @@ coverage: $(VENV)/.dev  ## which branches the test run leaves out; fails below 9
 	$(BIN)/coverage report --include='src/holdfast/domain/*' --fail-under=100
 
 test: $(VENV)/.dev $(PAGE)  ## the test run: everything, with one test for each row of the promises
-	$(BIN)/python -m pytest -n 3 --dist=worksteal --level=quick --seed=1 tests
+	$(BIN)/python -m pytest -n 4 --dist=worksteal --level=quick --seed=1 tests
 
 torture: $(VENV)/.dev $(PAGE)  ## fault injection, one line per promise (LEVEL=test for small sizes, SEED=…, ROWS=R01,R03, ALLOW_SKIP=R03)
 	$(BIN)/python -m tests.torture $(if $(LEVEL),--level $(LEVEL)) $(if $(ROWS),--rows $(ROWS)) $(if $(SEED),--seed $(SEED))
