@@ -266,8 +266,8 @@ def test_a_crash_while_an_unsafe_tool_ran_ends_the_turn() -> None:
             stop_reason=StopReason.INTERRUPTED,
             failure=Failure(
                 code=FailureCode.INTERRUPTED,
-                message="The turn was interrupted while a tool was running; settle the unknown "
-                "call or send a message.",
+                message="The turn was interrupted while a tool was running. `holdfast calls list "
+                "--unknown` shows the call; settle it, or send a message.",
             ),
         ),
     )
