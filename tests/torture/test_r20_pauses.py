@@ -24,7 +24,7 @@ from tests.torture.test_r19_holders import TURN_MS, called
 pytestmark = pytest.mark.slow
 
 SESSIONS = 3
-CONTROL_TRIES = 8
+CONTROL_TRIES = 20
 
 
 @proves("R20")
