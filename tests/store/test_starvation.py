@@ -118,3 +118,47 @@ async def test_a_store_that_gets_no_thread_to_wait_in_closes_all_the_same(
     again = SqliteStore(file, KEY)
     assert await _names(again) == {"one"}
     await again.close()
+
+
+class _ForgetfulLoop(asyncio.SelectorEventLoop):
+    """Drops some callbacks, as Python does with those for which it has no memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forgets: list[str] = []
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+        return super().call_soon(self._drop_forgotten(callback), *args, context=context)
+
+    def call_soon_threadsafe(
+        self, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.Handle:
+        return super().call_soon_threadsafe(self._drop_forgotten(callback), *args, context=context)
+
+    def _drop_forgotten(self, callback: Any) -> Any:
+        name = getattr(getattr(callback, "func", callback), "__name__", "")
+        if name not in self.forgets:
+            return callback
+        self.forgets.remove(name)
+        return lambda *_: None
+
+
+@pytest.mark.parametrize("forgotten", ["_gather", "_run_group", "_resolve", "_wake"])
+def test_a_callback_that_the_event_loop_drops_is_sent_again(file: Path, forgotten: str) -> None:
+    loop = _ForgetfulLoop()
+
+    async def write_and_read() -> set[str]:
+        store = SqliteStore(file, KEY)
+        try:
+            async with asyncio.timeout(30):
+                loop.forgets.append(forgotten)
+                await store.write(_adding("one"))
+                return await _names(store)
+        finally:
+            await store.close()
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        found = runner.run(write_and_read())
+
+    assert found == {"one"}
+    assert loop.forgets == []

@@ -1,10 +1,13 @@
 """A server that runs out of files or memory in the middle of its work, and later has them again."""
 
 import asyncio
+import faulthandler
 import os
 import random
 import re
 import resource
+import threading
+import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +19,7 @@ from holdfast import HoldfastError, OnBusy, SessionId, open_holdfast
 from holdfast.app import Environment
 from tests.torture.attempts import Record
 from tests.torture.clients.house import Client, new_id, settings
+from tests.torture.crew import HUNG, STARVED
 from tests.torture.spies import FrankStore, SulkingStore
 
 PATIENCE = 120.0
@@ -32,6 +36,7 @@ async def main(home: str, record: str, famine: tuple[str, int], seed: int, fault
     kind, spare = famine
     luck = random.Random(seed)
     written = Record(Path(record), synced=False)
+    watch = Watch(asyncio.get_running_loop(), 1.5 * PATIENCE)
     outside = Environment(wrap=FAULTS[fault]) if fault else Environment()
     async with open_holdfast(config=settings(Path(home)), outside=outside) as house:
         client = Client(house, written)
@@ -41,9 +46,51 @@ async def main(home: str, record: str, famine: tuple[str, int], seed: int, fault
             await client.send(session, new_id(luck), MUCH)
         work = hungry_work(client, session, luck)
         with FAMINES[kind](spare):
-            starving = [await tried(each) for each in work]
+            starving = [await watch.tried(each) for each in work]
         written.note(starving=starving)
-        written.note(sated=[await tried(each) for each in modest_work(client, session, luck)])
+        later = modest_work(client, session, luck)
+        written.note(sated=[await watch.tried(each) for each in later])
+
+
+class Watch:
+    """Ends a process in which nothing goes on any more: neither by our fault, nor by Python's.
+
+    Python's own loop forgets a task when it finds no memory to note what the task waits for, and
+    a callback for which it finds none. Callbacks of the store are not excused: it tells again.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, patience: float) -> None:
+        self._patience = patience
+        self.begun = time.monotonic()
+        self._loop = loop
+        self._has_lost_its_own = False
+        loop.set_exception_handler(self._note)
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    async def tried(self, work: Work) -> str:
+        """Wait for work, of which this process does not die yet, and return how it ended."""
+        self.begun = time.monotonic()
+        return await tried(work)
+
+    def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        is_starved = isinstance(context.get("exception"), MemoryError) and "handle" in context
+        if is_starved and "holdfast/store" not in repr(context["handle"]):
+            self._has_lost_its_own = True
+        loop.default_exception_handler(context)
+
+    def _watch(self) -> None:
+        while time.monotonic() - self.begun < self._patience:
+            time.sleep(1)
+        tasks = asyncio.all_tasks(self._loop)
+        is_forgotten = self._has_lost_its_own or any(map(forgotten, tasks))
+        faulthandler.dump_traceback()
+        os._exit(STARVED if is_forgotten else HUNG)
+
+
+def forgotten(task: asyncio.Task[Any]) -> bool:
+    """Tell whether a task waits for nothing, or for what has come long ago."""
+    waits_for = getattr(task, "_fut_waiter", None)
+    return not task.done() and (waits_for is None or waits_for.done())
 
 
 @contextmanager

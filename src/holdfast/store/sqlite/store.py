@@ -52,7 +52,7 @@ from holdfast.store.sqlite.disk_reserve import DiskReserve, disk_full_error
 from holdfast.store.sqlite.files import private_file, require_suitable
 from holdfast.store.sqlite.integrity import FaultyRows, FaultyTable, doubtful, find_faulty_rows
 from holdfast.store.sqlite.migrate import newest, require_current, up, version
-from holdfast.store.sqlite.writer import Job, Writer
+from holdfast.store.sqlite.writer import RECHECK_SECONDS, Job, Writer
 from holdfast.store.tokens import TokenRows
 from holdfast.store.waits import WaitRows
 from holdfast.workers.tables import WorkerRows
@@ -168,10 +168,21 @@ class Readers:
     async def run(self, work: Callable[[], T]) -> T:
         """Run work in a reader thread; return its result or raise its error."""
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[T] = loop.create_future()
         with threads_permitting():
-            self._pool.submit(_answer, loop, done, work)
-        return await done
+            running = self._pool.submit(work)
+        try:
+            while not running.done():
+                woken = loop.create_future()
+                running.add_done_callback(partial(_wake_from_thread, loop, woken))
+                # An event loop drops a callback for which it finds no memory.
+                timer = loop.call_later(RECHECK_SECONDS, _wake, woken)
+                try:
+                    await woken
+                finally:
+                    timer.cancel()
+            return running.result()
+        finally:
+            running.cancel()
 
     async def close(self) -> None:
         """Finish queued work and stop the threads."""
@@ -183,32 +194,18 @@ class Readers:
         self._pool.shutdown()
 
 
-def _answer(
-    loop: asyncio.AbstractEventLoop, done: asyncio.Future[T], work: Callable[[], T]
+def _wake_from_thread(
+    loop: asyncio.AbstractEventLoop, woken: asyncio.Future[None], _: object
 ) -> None:
-    """Run work in this thread and deliver its result; skipped if the caller was cancelled."""
-    if done.cancelled():
-        return
+    # A closed event loop has no waiting caller.
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(_wake, woken)
+
+
+def _wake(woken: asyncio.Future[None]) -> None:
     with ending_without_memory():
-        try:
-            resolve = partial(_set_result, done, work())
-        except BaseException as error:  # noqa: BLE001 — raised again in the caller
-            resolve = partial(_set_error, done, error)
-        # A closed event loop has no waiting caller.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(resolve)
-
-
-def _set_result(done: asyncio.Future[T], result: T) -> None:
-    with ending_without_memory():
-        if not done.done():
-            done.set_result(result)
-
-
-def _set_error(done: asyncio.Future[Any], error: BaseException) -> None:
-    with ending_without_memory():
-        if not done.done():
-            done.set_exception(error)
+        if not woken.done():
+            woken.set_result(None)
 
 
 @contextmanager

@@ -12,7 +12,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from queue import SimpleQueue
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar, cast
 
 import apsw
@@ -39,6 +41,9 @@ INLINE_JOBS_MOST: Final = 2
 # Weight of the newest commit in the mean duration.
 _NEWEST: Final = 0.2
 _CLOSE_POLL_SECONDS: Final = 0.002
+# How long a callback may be under way before it is sent again: an event loop drops one for which
+# it finds no memory, and its caller would wait forever.
+RECHECK_SECONDS: Final = 1.0
 
 
 class _SpoiledError(Exception):
@@ -101,6 +106,8 @@ class Writer:
         # Held while the connection is in use.
         self._use = threading.Lock()
         self._mean = 2 * INLINE_COMMIT_SECONDS
+        # Finished jobs whose callers have not been resumed yet.
+        self._finished: dict[asyncio.AbstractEventLoop, deque[Job]] = {}
         self._groups: SimpleQueue[tuple[list[Job], bool] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="holdfast-writer", daemon=True)
         self._thread.start()
@@ -199,7 +206,14 @@ class Writer:
             os.abort()
 
     def _serve(self) -> None:
-        while (group := self._groups.get()) is not None:
+        while True:
+            try:
+                group = self._groups.get(timeout=RECHECK_SECONDS)
+            except (Empty, MemoryError):
+                self._call_again()
+                continue
+            if group is None:
+                break
             try:
                 self._finish(group[0], is_written=group[1])
             except MemoryError:
@@ -237,7 +251,7 @@ class Writer:
             log.exception("the writer failed with an internal error")
         finally:
             self._use.release()
-        _deliver(jobs, here)
+        self._deliver(jobs, here)
         with self._lock:
             host = None
             for job in self._waiting:
@@ -250,10 +264,32 @@ class Writer:
             self._groups.put(None)
         elif host is not None:
             # After the callers that were just resolved, so that their next writes join the group.
-            try:
-                host.call_soon_threadsafe(self._gather)
-            except RuntimeError:
-                log.debug("an event loop was closed while its writes waited")
+            _call(host, self._gather)
+
+    def _deliver(self, jobs: Sequence[Job], here: asyncio.AbstractEventLoop | None) -> None:
+        """Resolve all futures, with one call per event loop; `here` is that of this thread."""
+        finished: dict[asyncio.AbstractEventLoop, deque[Job]] = {}
+        for job in jobs:
+            finished.setdefault(job.loop, deque()).append(job)
+        for loop, mine in finished.items():
+            if loop is here:
+                _resolve(mine)
+            else:
+                waiting = self._finished.setdefault(loop, deque())
+                waiting.extend(mine)
+                _call(loop, partial(_resolve, waiting))
+
+    def _call_again(self) -> None:
+        """Repeat the calls that event loops have not made yet; a call too many does nothing."""
+        with suppress(MemoryError):
+            for loop, waiting in list(self._finished.items()):
+                if loop.is_closed():
+                    del self._finished[loop]
+                elif waiting:
+                    _call(loop, partial(_resolve, waiting))
+            host = self._host
+            if host is not None:
+                _call(host, self._gather)
 
     def _run(self, jobs: Sequence[Job]) -> None:
         """Run jobs in one transaction, or one by one if one of them fails."""
@@ -490,30 +526,24 @@ def inspect_connection(connection: Connection, jobs: Sequence[Job]) -> None:
                 job.error = translate_error(error)
 
 
-def _deliver(jobs: Sequence[Job], here: asyncio.AbstractEventLoop | None) -> None:
-    """Resolve all futures, with one call per event loop."""
-    loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
-    for job in jobs:
-        loops.setdefault(job.loop, []).append(job)
-    for loop, mine in loops.items():
-        if loop is here:
-            _resolve(mine)
-        else:
-            try:
-                loop.call_soon_threadsafe(_resolve, mine)
-            except RuntimeError:
-                log.debug("an event loop was closed; it has no waiting callers")
+def _call(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    try:
+        loop.call_soon_threadsafe(callback)
+    except RuntimeError:
+        log.debug("an event loop was closed; it has no waiting callers")
 
 
-def _resolve(jobs: Sequence[Job]) -> None:
+def _resolve(jobs: deque[Job]) -> None:
     """Deliver the results to the callers; runs on their event loop."""
     try:
-        for job in jobs:
-            if job.future.done():
-                continue
-            if job.error is not None:
-                job.future.set_exception(job.error)
-            else:
-                job.future.set_result(job.result)
+        while jobs:
+            # Removed afterwards: a job that is not resolved is tried again.
+            job = jobs[0]
+            if not job.future.done():
+                if job.error is not None:
+                    job.future.set_exception(job.error)
+                else:
+                    job.future.set_result(job.result)
+            jobs.popleft()
     except MemoryError:
         os.abort()
