@@ -141,12 +141,15 @@ def is_silent(home: Path, session: str) -> bool:
 
 
 def voices(news: tuple[News, ...]) -> list[str]:
-    """Return each delta in which somebody speaks whose step was closed by another."""
+    """Return each delta in which a server speaks although another one began the step."""
     late = []
     speaker = ""
     for each in news:
-        if each.name in {"step.started", "step.failed", "turn.started"}:
+        if each.name in {"step.failed", "turn.started"}:
             speaker = ""
+        if each.name == "step.started":
+            # The script of a server's model has the name of the server.
+            speaker = Path(each.body["model"]).stem
         if each.name == "step.delta":
             speaker = speaker or said_by(each.payload)
             if said_by(each.payload) != speaker:

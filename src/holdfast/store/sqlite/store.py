@@ -6,10 +6,10 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Final, TypeVar, cast
 
 import apsw
@@ -159,53 +159,111 @@ def truncate_log(connection: Connection) -> bool:
 READERS: Final = 4
 
 
-class Readers:
-    """Reader threads; each starts when it is first needed."""
+class _Read:
+    """Work for a reader thread, and its outcome.
 
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-reader")
+    A thread that finds no memory loses no read: the outcome is stored without an allocation, and
+    the caller looks for it once a second, because its event loop may drop the callback.
+    """
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Run work in a reader thread; return its result or raise its error."""
-        loop = asyncio.get_running_loop()
-        with threads_permitting():
-            running = self._pool.submit(work)
-        try:
-            while not running.done():
-                woken = loop.create_future()
-                running.add_done_callback(partial(_wake_from_thread, loop, woken))
-                # An event loop drops a callback for which it finds no memory.
-                timer = loop.call_later(RECHECK_SECONDS, _wake, woken)
-                try:
-                    await woken
-                finally:
-                    timer.cancel()
-            return running.result()
-        finally:
-            running.cancel()
+    __slots__ = ("error", "is_done", "is_wanted", "loop", "result", "woken", "work")
 
-    async def close(self) -> None:
-        """Finish queued work and stop the threads."""
-        # Blocking is safe, because readers do not use this loop.
-        self.end()
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.work = work
+        self.loop = asyncio.get_running_loop()
+        self.woken: asyncio.Future[None] | None = None
+        self.is_wanted = True
+        self.is_done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
 
-    def end(self) -> None:
-        """Finish queued work and block this thread until the readers stop."""
-        self._pool.shutdown()
+    def finish(self) -> None:
+        """Wake the caller; runs in the reader thread."""
+        self.is_done = True
+        if self.woken is not None:
+            self.loop.call_soon_threadsafe(_wake, self.woken)
 
-
-def _wake_from_thread(
-    loop: asyncio.AbstractEventLoop, woken: asyncio.Future[None], _: object
-) -> None:
-    # A closed event loop has no waiting caller.
-    with suppress(RuntimeError):
-        loop.call_soon_threadsafe(_wake, woken)
+    async def wait(self) -> None:
+        """Return when the work is done."""
+        while True:
+            self.woken = self.loop.create_future()
+            if self.is_done:
+                return
+            timer = self.loop.call_later(RECHECK_SECONDS, _wake, self.woken)
+            try:
+                await self.woken
+            finally:
+                timer.cancel()
 
 
 def _wake(woken: asyncio.Future[None]) -> None:
     with ending_without_memory():
         if not woken.done():
             woken.set_result(None)
+
+
+class Readers:
+    """Reader threads; the first reads start one each."""
+
+    def __init__(self) -> None:
+        self._reads: SimpleQueue[_Read | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run work in a reader thread; return its result or raise its error."""
+        read = _Read(work)
+        with self._lock:
+            if self._is_closed:
+                raise Unavailable(Code.STORE_CLOSED, "The store is closed.")
+            if len(self._threads) < READERS:
+                self._start_thread()
+            self._reads.put(read)
+        try:
+            await read.wait()
+            if read.error is not None:
+                raise read.error
+            return cast("T", read.result)
+        finally:
+            read.is_wanted = False
+            # The error's traceback refers to this frame.
+            read.error = None
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._serve, name="holdfast-reader", daemon=True)
+        with threads_permitting():
+            thread.start()
+        self._threads.append(thread)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                read = self._reads.get()
+            except MemoryError:
+                continue
+            if read is None:
+                return
+            try:
+                if read.is_wanted:
+                    read.result = read.work()
+            except BaseException as error:  # noqa: BLE001 — raised again in the caller
+                read.error = error
+            # A closed event loop has no waiting caller; others look again.
+            try:
+                read.finish()
+            except (RuntimeError, MemoryError):
+                read.is_done = True
+            del read
+
+    def end(self) -> None:
+        """Finish queued work and block this thread until the readers stop; they use no loop."""
+        with self._lock:
+            self._is_closed = True
+            for _ in self._threads:
+                self._reads.put(None)
+        for thread in self._threads:
+            thread.join()
 
 
 @contextmanager
@@ -418,7 +476,7 @@ class SqliteStore:
         await self._upkeep.close()
         self._closed = True
         await self._writer.close()
-        await self._readers.close()
+        self._readers.end()
         for reader, _ in (*self._idle, self._nearest):
             # Closing may checkpoint the log and fail; acknowledged commits do not depend on it.
             try:
