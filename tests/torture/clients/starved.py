@@ -2,14 +2,17 @@
 
 import asyncio
 import faulthandler
+import logging
 import os
 import random
 import re
 import resource
+import sys
 import threading
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import _base
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -56,7 +59,8 @@ class Watch:
     """Ends a process in which nothing goes on any more: neither by our fault, nor by Python's.
 
     Python's own loop forgets a task when it finds no memory to note what the task waits for, and
-    a callback for which it finds none. Callbacks of the store are not excused: it tells again.
+    a callback for which it finds none; its executor forgets work, and what waits for it.
+    Callbacks of the store are not excused: it tells again.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, patience: float) -> None:
@@ -65,6 +69,7 @@ class Watch:
         self._loop = loop
         self._has_lost_its_own = False
         loop.set_exception_handler(self._note)
+        logging.getLogger("concurrent.futures").addFilter(self._note_executor)
         threading.Thread(target=self._watch, daemon=True).start()
 
     async def tried(self, work: Work) -> str:
@@ -78,11 +83,16 @@ class Watch:
             self._has_lost_its_own = True
         loop.default_exception_handler(context)
 
+    def _note_executor(self, record: logging.LogRecord) -> bool:
+        """Note that a thread of the executor has ended amid its work."""
+        self._has_lost_its_own |= record.levelno == logging.CRITICAL
+        return True
+
     def _watch(self) -> None:
         while time.monotonic() - self.begun < self._patience:
             time.sleep(1)
         tasks = asyncio.all_tasks(self._loop)
-        is_forgotten = self._has_lost_its_own or any(map(forgotten, tasks))
+        is_forgotten = self._has_lost_its_own or any(map(forgotten, tasks)) or executor_is_stuck()
         faulthandler.dump_traceback()
         os._exit(STARVED if is_forgotten else HUNG)
 
@@ -91,6 +101,13 @@ def forgotten(task: asyncio.Task[Any]) -> bool:
     """Tell whether a task waits for nothing, or for what has come long ago."""
     waits_for = getattr(task, "_fut_waiter", None)
     return not task.done() and (waits_for is None or waits_for.done())
+
+
+def executor_is_stuck() -> bool:
+    """Tell whether a thread of Python's executor cannot say that its work is done."""
+    frames = sys._current_frames().values()
+    stacks = [traceback.extract_stack(frame) for frame in frames]
+    return any(each.filename == _base.__file__ for stack in stacks for each in stack)
 
 
 @contextmanager
