@@ -135,6 +135,31 @@ async def test_a_slot_that_was_given_back_is_not_kept(home: Path, outside: Envir
         assert texts(await played(house, session.id))[-1] == ("assistant", "done")
 
 
+class _FullSet(set[Any]):
+    """Has no memory to grow: like a set of Python, it raises after it has added the first item."""
+
+    def add(self, item: Any) -> None:
+        is_first = not self
+        super().add(item)
+        if is_first:
+            raise MemoryError
+
+
+async def test_a_slot_is_given_back_when_memory_runs_out_while_it_is_reserved(
+    home: Path, outside: Environment
+) -> None:
+    async with open_house(home, GatedRuntime(), outside=outside) as house:
+        session = await house.open()
+        key = await key_of(house, session)
+        house.coordinator._starting = _FullSet()
+        with pytest.raises(MemoryError), house.coordinator.reserve_slot() as slot:
+            slot.try_reserve(key, 1)
+
+        house.coordinator._starting = set(house.coordinator._starting)
+        await house.send(session.id, "hello")
+        assert texts(await played(house, session.id))[-1] == ("assistant", "done")
+
+
 class TardyStore:
     """A store that tells late what it has written."""
 

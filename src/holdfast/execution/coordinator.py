@@ -363,8 +363,11 @@ class _RunSlot:
         """Reserve the slot for a turn; idempotent."""
         with self._lock:
             # A transaction may be retried, so this may run more than once.
-            if self._kept is None and not self._is_over and self._keep(key):
+            if self._kept is None and not self._is_over:
+                # Noted first, because without memory a set raises after it was changed.
                 self._kept = key, turn
+                if not self._keep(key):
+                    self._kept = None
             return self._kept == (key, turn) and not self._is_over
 
     def __enter__(self) -> Self:

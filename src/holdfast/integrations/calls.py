@@ -166,8 +166,8 @@ class DurableCalls:
             lease = await self._claim(foreign, known)
             return await self._start(foreign, request, lease, before), lease
 
-        self._coordinator.announce_hold(key)
         try:
+            self._coordinator.announce_hold(key)
             found, lease = await self.sessions.write(session_id, begin, settles=False)
             run = self._hold(key, lease)
         finally:

@@ -178,15 +178,16 @@ class HeldTurns:
         self, key: SessionKey, owner: Owner, session_id: SessionId, content: Any, wanted: Hold
     ) -> tuple[Lease, HeldTurn]:
         """Claim the session; a caller that is cancelled meanwhile leaves no turn open."""
-        self._coordinator.announce_hold(key)
-        claim = asyncio.ensure_future(self._claim(owner, session_id, content, wanted))
         try:
-            return await asyncio.shield(claim)
-        except asyncio.CancelledError:
-            with suppress(HoldfastError):
-                lease, _ = await claim
-                await self._end(lease, await self._turns.give_up(lease, _ABORTED))
-            raise
+            self._coordinator.announce_hold(key)
+            claim = asyncio.ensure_future(self._claim(owner, session_id, content, wanted))
+            try:
+                return await asyncio.shield(claim)
+            except asyncio.CancelledError:
+                with suppress(HoldfastError):
+                    lease, _ = await claim
+                    await self._end(lease, await self._turns.give_up(lease, _ABORTED))
+                raise
         finally:
             self._coordinator.clear_announcement(key)
 

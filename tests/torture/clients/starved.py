@@ -2,6 +2,8 @@
 
 import asyncio
 import faulthandler
+import gc
+import inspect
 import logging
 import os
 import random
@@ -94,6 +96,8 @@ class Watch:
         tasks = asyncio.all_tasks(self._loop)
         is_forgotten = self._has_lost_its_own or any(map(forgotten, tasks)) or executor_is_stuck()
         faulthandler.dump_traceback()
+        for task in tasks:
+            print(task.get_name(), places(task.get_coro()), file=sys.stderr)
         os._exit(STARVED if is_forgotten else HUNG)
 
 
@@ -101,6 +105,23 @@ def forgotten(task: asyncio.Task[Any]) -> bool:
     """Tell whether a task waits for nothing, or for what has come long ago."""
     waits_for = getattr(task, "_fut_waiter", None)
     return not task.done() and (waits_for is None or waits_for.done())
+
+
+def places(awaited: Any) -> list[str]:
+    """Return where each coroutine of a chain waits for the next one."""
+    found: list[str] = []
+    while awaited is not None:
+        if inspect.iscoroutine(awaited):
+            frame, following = awaited.cr_frame, awaited.cr_await
+        elif inspect.isasyncgen(awaited):
+            frame, following = awaited.ag_frame, awaited.ag_await
+        else:
+            # What waits for an asynchronous generator refers to it only in C.
+            frame = None
+            following = next(filter(inspect.isasyncgen, gc.get_referents(awaited)), None)
+        found.append(f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else repr(awaited))
+        awaited = following
+    return found
 
 
 def executor_is_stuck() -> bool:
