@@ -91,7 +91,7 @@ def test_usage_is_charged_by_the_answers_id() -> None:
 
     assert found is not None
     assert (found.request_id, found.model) == ("m", "anthropic:claude-x")
-    assert found.usage == Usage(input=13, output=4, cache_read=10)
+    assert found.usage == Usage(input=3, output=4, cache_read=10)
     assert mapped(assistant({"type": "text", "text": "x"}, model="<synthetic>")).cost is None
 
 

@@ -135,15 +135,12 @@ def _cost(message: Entry) -> ForeignCost | None:
     used, request_id, model = message.get("usage"), message.get("id"), message.get("model")
     if not isinstance(used, Mapping) or not isinstance(request_id, str) or model == _SYNTHETIC:
         return None
-    read, written = (
-        _count(used, "cache_read_input_tokens"),
-        _count(used, "cache_creation_input_tokens"),
-    )
     usage = Usage(
-        input=_count(used, "input_tokens") + read + written,
+        # Theirs is apart from the cached ones, as ours.
+        input=_count(used, "input_tokens"),
         output=_count(used, "output_tokens"),
-        cache_read=read,
-        cache_write=written,
+        cache_read=_count(used, "cache_read_input_tokens"),
+        cache_write=_count(used, "cache_creation_input_tokens"),
     )
     return ForeignCost(request_id=request_id, model=f"anthropic:{model}", usage=usage)
 

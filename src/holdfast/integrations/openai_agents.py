@@ -496,10 +496,14 @@ def _plain_value(value: Any) -> Any:
 def _usage(response: ModelResponse) -> Usage:
     used = response.usage
     details, made = used.input_tokens_details, used.output_tokens_details
+    cached = getattr(details, "cached_tokens", 0) or 0
+    written = getattr(details, "cache_write_tokens", 0) or 0
     return Usage(
-        input=used.input_tokens or 0,
+        # Ours are apart from the cached ones, and theirs include them.
+        input=max((used.input_tokens or 0) - cached - written, 0),
         output=used.output_tokens or 0,
-        cache_read=getattr(details, "cached_tokens", 0) or 0,
+        cache_read=cached,
+        cache_write=written,
         reasoning=getattr(made, "reasoning_tokens", 0) or 0,
     )
 

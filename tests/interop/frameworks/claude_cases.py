@@ -147,7 +147,7 @@ async def test_a_transcript_is_a_session_with_turns_calls_and_costs(hf: LocalHol
     assert rows[1].parts[0].code is NoticeCode.HARNESS
     assert (session.settled, session.last_stop, session.title) == (1, StopReason.STOP, "Looking")
     # Three records of one answer repeat its usage.
-    assert (session.usage.input, session.usage.output) == (13, 4)
+    assert (session.usage.input, session.usage.output) == (3, 4)
     (call,) = (await hf.calls.list(hf.owner, session_id)).items
     assert call.state is CallState.FINISHED
 

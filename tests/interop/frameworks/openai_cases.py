@@ -24,6 +24,7 @@ from agents import (
 from agents.run_internal.session_persistence import rewind_session_items
 from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
 from agents.usage import Usage
+from openai.types.responses.response_usage import InputTokensDetails
 
 from holdfast import (
     CallState,
@@ -189,7 +190,14 @@ async def test_a_cancelled_caller_learns_of_it_when_the_outcome_is_known(
 
 async def test_a_run_is_a_turn_with_its_cost(hf: LocalHoldfast) -> None:
     effects: list[str] = []
-    usage = Usage(requests=1, input_tokens=10, output_tokens=3, total_tokens=13)
+    cached = InputTokensDetails(cached_tokens=4, cache_write_tokens=1)
+    usage = Usage(
+        requests=1,
+        input_tokens=10,
+        input_tokens_details=cached,
+        output_tokens=3,
+        total_tokens=13,
+    )
     script = [
         {"output": [called("c1", cents=5)], "usage": usage, "response_id": "r1"},
         {"output": [assistant_message("done")], "usage": usage, "response_id": "r2"},
@@ -209,7 +217,8 @@ async def test_a_run_is_a_turn_with_its_cost(hf: LocalHoldfast) -> None:
         Role.ASSISTANT,
     ]
     assert (found.settled, found.last_stop, found.agent.name) == (1, StopReason.STOP, "Cashier")
-    assert found.usage.input == 20
+    # What came from the cache, or went into it, is apart.
+    assert (found.usage.input, found.usage.output) == (10, 6)
     (call,) = (await hf.calls.list(hf.owner, found.id)).items
     assert (call.state, call.id) == (CallState.FINISHED, "c1")
     kinds = [item.get("type", "message") for item in await session.get_items()]
