@@ -169,7 +169,7 @@ async def _assembled(
     creation = SessionCreation(journal, models, repos, folders, SessionRules())
     agents = Agents(store, models, outside.clock, id_factory)
     sessions = Sessions(store, journal, creation, leases, coordinator, agents=agents)
-    children = build_children(config, store, journal, doorbell)
+    children = build_children(config, store, journal, doorbell, leases)
     children.connect(sessions, coordinator)
     return House(
         config=config,

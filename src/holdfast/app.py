@@ -161,6 +161,7 @@ async def _records(stack: AsyncExitStack, config: Config, outside: Environment) 
     scrubber = partial(getattr, secrets, "scrubber")
     stamping = Stamping(clock=outside.clock, id_factory=id_factory, scrubber=scrubber)
     journal = Journal(store, doorbell, stamping)
+    leases = Leases(store, journal, kept.clock, kept.machine)
     return _Records(
         key_source=kept.key_source,
         store=store,
@@ -170,8 +171,8 @@ async def _records(stack: AsyncExitStack, config: Config, outside: Environment) 
         id_factory=id_factory,
         secrets=secrets,
         journal=journal,
-        children=wiring.build_children(config, store, journal, doorbell),
-        leases=Leases(store, journal, kept.clock, kept.machine),
+        children=wiring.build_children(config, store, journal, doorbell, leases),
+        leases=leases,
         approvals=Approvals(
             store,
             journal,

@@ -34,6 +34,7 @@ from holdfast.ports.store import Store
 from holdfast.ports.system import Clock, Doorbell
 from holdfast.services.calls import BoundResult, Calls, SettlementAction, SettlementRequest
 from holdfast.services.journal import Journal
+from holdfast.services.leases import Leases
 from holdfast.services.media import SessionOutputStore
 from holdfast.services.secrets import Secrets
 from holdfast.services.stamping import IdFactory, Stamping
@@ -177,12 +178,15 @@ def build_toolbox(
     return LocalToolbox(own, McpTools(remote), scrubber, registered, children)
 
 
-def build_children(config: Config, store: Store, journal: Journal, doorbell: Doorbell) -> Children:
+def build_children(
+    config: Config, store: Store, journal: Journal, doorbell: Doorbell, leases: Leases
+) -> Children:
     """Return what opens the children of sessions."""
     return Children(
         store,
         journal,
         doorbell,
+        leases=leases,
         folders=WorkspaceFolders(config.home),
         limits=ChildLimits(
             depth=config.child_depth,

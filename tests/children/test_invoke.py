@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Holdfast, LocalHoldfast, RunScope, Session, open_holdfast
+from holdfast import Holdfast, LocalHoldfast, RunScope, Session, Status, open_holdfast
+from holdfast.children.model import ChildRequest
 from holdfast.config import Config
 from holdfast.domain.approvals import ApprovalMode
 from holdfast.domain.errors import Code, HoldfastError, Invalid
+from holdfast.domain.events import TurnPaused
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Message, Role, ToolResult
 from holdfast.domain.queries import SessionQuery
@@ -120,6 +122,42 @@ async def test_with_one_place_three_levels_finish(home: Path) -> None:
     assert ends == ["lead done", "one done", "two done", "three done"]
     # An agent that starts itself counts as a level like any other.
     assert [each.error and each.error.code for each in last] == ["limit"]
+
+
+async def test_a_quick_child_does_not_pause_its_parent(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does one that needs the only slot for a child of its own while the parent waits."""
+    monkeypatch.setattr("holdfast.children.service._PATIENCE", 2 * PATIENCE)
+    async with a_house(a_config(home, turns_at_a_time=1)) as house:
+        both = (call("invoke_agent", f"c-{name}", agent=name, task="go") for name in ("one", "two"))
+        await an_agent(house, "lead", asks(*both), says("lead done"), starts=["one", "two"])
+        await an_agent(house, "one", says("one done"))
+        await an_agent(house, "two", asked("three"), says("two done"), starts=["three"])
+        await an_agent(house, "three", says("three done"))
+        session = await begun(house)
+        rows = await played(house, session.id)
+        family = [session, *await children_of(house, session)]
+        seen = [
+            type(event.payload)
+            for each in family
+            for event in (await house.events.list(house.owner, each.id)).items
+        ]
+
+    assert outcomes(rows) == ["invoke_agent ok"] * 2
+    assert (len(family), TurnPaused in seen) == (3, False)
+
+
+async def test_the_turn_of_a_child_begins_with_its_session(home: Path) -> None:
+    async with a_house(a_config(home)) as house:
+        await an_agent(house, "lead", says("done"))
+        await an_agent(house, "helper", says("ok", delay_ms=100))
+        session = await house.open("lead")
+        request = ChildRequest(agent="helper", task="go")
+        child = await house.children.spawn(house.owner, session.id, request)
+        await played(house, child.id)
+
+    assert child.status is Status.RUNNING
 
 
 async def test_a_waiting_parent_has_no_place_and_no_lease(home: Path) -> None:

@@ -6,6 +6,7 @@ after a crash never opens a second one.
 
 import asyncio
 import logging
+import math
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -24,8 +25,10 @@ from holdfast.children.model import (
 from holdfast.domain.agents import AcpRuntime, Agent
 from holdfast.domain.approvals import ApprovalMode, stricter_mode
 from holdfast.domain.calls import is_open
+from holdfast.domain.commits import CommitBuilder
 from holdfast.domain.errors import Code, Conflict, HoldfastError, LimitReached, NotFound
 from holdfast.domain.ids import CallId, Owner, SessionId, SessionKey, require_uuid
+from holdfast.domain.leases import Lease
 from holdfast.domain.sessions import (
     OPEN,
     Created,
@@ -40,7 +43,7 @@ from holdfast.domain.sessions import (
 )
 from holdfast.domain.tools import common_grant
 from holdfast.domain.waits import Wait, WaitReason
-from holdfast.ports.runtime import Coordinator, TurnPausedError
+from holdfast.ports.runtime import Coordinator, RunSlot, TurnPausedError
 from holdfast.ports.store import Brief, Store, Tx
 from holdfast.ports.system import Doorbell
 from holdfast.services.agents import require_input
@@ -50,6 +53,7 @@ from holdfast.services.journal import (
     find_session_state,
     session_not_found,
 )
+from holdfast.services.leases import Leases
 from holdfast.services.live_session import MessageRange, read_messages
 from holdfast.services.messages import user_draft
 from holdfast.services.session_create import ChildOpening
@@ -59,6 +63,9 @@ from holdfast.services.turn_inputs import FolderProvider
 log = logging.getLogger(__name__)
 # How often parents are looked for whose child has ended unseen.
 _LOOK_SECONDS: Final = 1.0
+# How long a turn waits in its process for a child before it is paused, in seconds. Pausing and
+# continuing are two transactions more, which a quick child does not need.
+_PATIENCE: Final = 0.03
 
 
 class Children:
@@ -70,12 +77,14 @@ class Children:
         journal: Journal,
         doorbell: Doorbell,
         *,
+        leases: Leases,
         folders: FolderProvider,
         limits: ChildLimits,
     ) -> None:
         self._store = store
         self._journal = journal
         self._doorbell = doorbell
+        self._leases = leases
         self._folders = folders
         self._limits = limits
         self._sessions: Sessions | None = None
@@ -107,28 +116,62 @@ class Children:
         call_id: CallId | None = None,
     ) -> Created[Session]:
         """Open a child; `is_new` is false if an equal request with this id did so before."""
+        opened = await self._open(owner, parent_id, request, id=id, call_id=call_id)
+        session, state = await self._journal.read_session(owner, opened.value)
+        if not opened.is_new:
+            self._parts()[1].wake(state.key, turn=FIRST_TURN)
+        return Created(value=session, is_new=opened.is_new)
+
+    async def _open(
+        self,
+        owner: Owner,
+        parent_id: SessionId,
+        request: ChildRequest,
+        *,
+        id: str | None,
+        call_id: CallId | None,
+    ) -> Created[SessionId]:
+        """Open a child; its turn begins in the same transaction if a slot is free."""
         sessions, coordinator = self._parts()
-        head = await self._store.read(Brief(lambda tx: find_session_state(tx, owner, parent_id)))
+        parent = await self._state_of(owner, parent_id)
         wanted_id = self._journal.new_id() if id is None else require_uuid(id, what="session id")
         child_id = SessionId(wanted_id)
-        link = ParentLink(session_id=head.session_id, call_id=call_id)
-        under = ChildOpening(
-            parent=head.key,
-            link=link,
-            draft=user_draft(request.task, task_id_of(child_id)),
-            narrow=partial(
-                self._narrow, parent_key=head.key, link=link, child_id=child_id, task=request.task
-            ),
-        )
+        link = ParentLink(session_id=parent.session_id, call_id=call_id)
+        begun: list[tuple[SessionKey, Lease | None]] = []
+
+        def start(slot: RunSlot, writer: CommitBuilder) -> Lease | None:
+            key = writer.state.key
+            is_reserved = slot.try_reserve(key, writer.state.turn)
+            begun[:] = [(key, self._leases.begin(writer) if is_reserved else None)]
+            return begun[0][1]
+
         wanted = SessionRequest(
             title=request.title, budget=request.budget, grant=request.grant, tools=request.tools
         )
-        made = await sessions.make(owner, request.agent, wanted, id=child_id, under=under)
-        # Its number of children has changed.
-        self._journal.refresh(head.key)
-        session, state = await self._journal.read_session(owner, made.value.id)
-        coordinator.wake(state.key, turn=FIRST_TURN)
-        return Created(value=session, is_new=made.is_new)
+        with coordinator.reserve_slot() as slot:
+            under = ChildOpening(
+                parent=parent.key,
+                link=link,
+                draft=user_draft(request.task, task_id_of(child_id)),
+                narrow=partial(
+                    self._narrow,
+                    parent_key=parent.key,
+                    link=link,
+                    child_id=child_id,
+                    task=request.task,
+                ),
+                start=partial(start, slot),
+            )
+            made = await sessions.make(owner, request.agent, wanted, id=child_id, under=under)
+            if made.is_new:
+                ((key, lease),) = begun
+                if lease is None:
+                    coordinator.wake(key, turn=FIRST_TURN)
+                else:
+                    coordinator.run_lease(lease, turn=FIRST_TURN)
+                # Its number of children has changed.
+                self._journal.refresh(parent.key)
+        return Created(value=child_id, is_new=made.is_new)
 
     async def invoke(
         self,
@@ -148,28 +191,27 @@ class Children:
         # Read with tombstones: a child that was deleted is not opened again.
         is_known = await self._store.read(Brief(partial(_was_opened, owner, child_id)))
         if not is_known:
-            await self.spawn_idempotent(owner, parent_id, request, id=child_id, call_id=call_id)
-        keys = await self._store.read(Brief(partial(_keys, owner, parent_id, child_id)))
-        if keys is not None:
-            # Before the answer is read, so that an end in between is seen (race).
-            self._awaited[keys[0]] = keys[1]
-        answer = await self.answer(owner, child_id)
-        if is_known and answer is None and keys is not None:
-            coordinator.wake(keys[0], turn=FIRST_TURN)
-        if answer is None and not may_pause and keys is not None:
-            answer = await self._awaited_answer(owner, child_id, keys[0])
-        if answer is not None:
-            if keys is not None:
-                self._awaited.pop(keys[0], None)
+            await self._open(owner, parent_id, request, id=child_id, call_id=call_id)
+        elif (answer := await self.answer(owner, child_id)) is not None:
             return answer
-        raise TurnPausedError(
-            Wait(
+        child = (await self._state_of(owner, child_id)).key
+        parent = (await self._state_of(owner, parent_id)).key
+        if is_known:
+            coordinator.wake(child, turn=FIRST_TURN)
+        # Left by the pause without its slot, which the child may need.
+        async with coordinator.release_slot_while_waiting(parent):
+            patience = _PATIENCE if may_pause else math.inf
+            if (answer := await self._wait_for_end(owner, child_id, child, patience)) is not None:
+                return answer
+            # The pause looks again in its transaction, so an end in between is seen (race).
+            self._awaited[child] = parent
+            wait = Wait(
                 reason=WaitReason.CHILD,
                 text=f"The turn waits for the agent {request.agent}.",
                 call_ids=(call_id,),
                 children=(child_id,),
             )
-        )
+            raise TurnPausedError(wait)
 
     async def answer(self, owner: Owner, child_id: SessionId) -> ChildAnswer | None:
         """Return how the task of a child ended; `None` while it has not."""
@@ -202,19 +244,38 @@ class Children:
 
         return await self._store.read(read)
 
-    async def _awaited_answer(
-        self, owner: Owner, child_id: SessionId, key: SessionKey
-    ) -> ChildAnswer:
+    async def _wait_for_end(
+        self, owner: Owner, child_id: SessionId, key: SessionKey, patience: float
+    ) -> ChildAnswer | None:
+        """Return the answer of a child; `None` if that takes longer."""
+        loop = asyncio.get_running_loop()
+        until, is_late = loop.time() + patience, False
         while True:
+            # Subscribed before reading, so that an end in between is not lost.
             bell = self._doorbell.listen(key)
-            answer = await self.answer(owner, child_id)
-            if answer is not None:
-                return answer
+            live = self._journal.find_live(owner, child_id)
+            # What is in memory is outdated if another process runs the turn.
+            is_ended = live is None or (_has_ended(live.state) and live.queued is None)
+            if is_ended or is_late:
+                answer = await self.answer(owner, child_id)
+                if answer is not None:
+                    return answer
+            left = until - loop.time()
+            if left <= 0:
+                return None
             try:
-                async with asyncio.timeout(_LOOK_SECONDS):
+                async with asyncio.timeout(min(left, _LOOK_SECONDS)):
                     await bell.rung()
+                is_late = False
             except TimeoutError:
-                continue
+                is_late = True
+
+    async def _state_of(self, owner: Owner, session_id: SessionId) -> SessionState:
+        live = self._journal.find_live(owner, session_id)
+        if live is not None:
+            return live.state
+        read = partial(find_session_state, owner=owner, session_id=session_id)
+        return await self._store.read(Brief(read))
 
     def _note_end(self, key: SessionKey) -> None:
         """Continue the parent of a child that has ended here, if it waits here."""
@@ -331,11 +392,3 @@ def _mode(agent: Agent, parent: ApprovalMode) -> ApprovalMode:
 async def _was_opened(owner: Owner, child_id: SessionId, tx: Tx) -> bool:
     is_there = await tx.sessions.state(owner, child_id) is not None
     return is_there or await tx.sessions.is_buried(owner, child_id)
-
-
-async def _keys(
-    owner: Owner, parent_id: SessionId, child_id: SessionId, tx: Tx
-) -> tuple[SessionKey, SessionKey] | None:
-    child = await tx.sessions.state(owner, child_id)
-    parent = await tx.sessions.state(owner, parent_id)
-    return (child.key, parent.key) if child is not None and parent is not None else None

@@ -6,6 +6,7 @@ Decides when a turn runs, not what it does. Sees other processes only through th
 import asyncio
 import logging
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
@@ -61,8 +62,8 @@ class LocalCoordinator(Background):
         self._at_a_time = at_a_time
         self._free_slots = asyncio.Semaphore(at_a_time)
         self._slots: dict[SessionKey, _TaskSlot] = {}
-        # Sessions with a task whose turn waits for an answer.
-        self._waiting: set[SessionKey] = set()
+        # Sessions with a task whose turn waits, and for how many answers.
+        self._waiting: Counter[SessionKey] = Counter()
         self._running: dict[SessionKey, asyncio.Task[None]] = {}
         self._held_leases: dict[SessionKey, Lease] = {}
         # Sessions whose turn is being started by the message's transaction, and turns started that
@@ -209,12 +210,17 @@ class LocalCoordinator(Background):
             yield
             return
         slot.release()
-        self._waiting.add(key)
+        self._waiting[key] += 1
         try:
             yield
         finally:
-            self._waiting.discard(key)
-        await slot.acquire()
+            self._waiting[key] -= 1
+            is_last = not self._waiting[key]
+            if is_last:
+                del self._waiting[key]
+        # With its slot, a turn whose calls wait for several children could keep them from running.
+        if is_last:
+            await slot.acquire()
 
     def resume(self, key: SessionKey) -> None:
         """Continue a paused turn that was answered, if it was paused or may run here."""

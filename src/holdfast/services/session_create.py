@@ -24,11 +24,13 @@ from holdfast.domain.agents import (
     require_known_tools,
 )
 from holdfast.domain.approvals import ApprovalMode
-from holdfast.domain.drafts import MessageDraft
+from holdfast.domain.commits import CommitBuilder
+from holdfast.domain.drafts import MessageDraft, notice_draft
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound, out_of_memory
 from holdfast.domain.events import SessionForked, SessionOpened
 from holdfast.domain.ids import Owner, SessionId, SessionKey, require_uuid
-from holdfast.domain.messages import CHAIN_START, Notice, NoticeCode, Role
+from holdfast.domain.leases import Lease
+from holdfast.domain.messages import CHAIN_START, NoticeCode
 from holdfast.domain.repos import Repo
 from holdfast.domain.secrets import Scrubber
 from holdfast.domain.sessions import (
@@ -98,13 +100,15 @@ class SessionRules(Struct, frozen=True, kw_only=True):
 class ChildOpening(Struct, frozen=True, kw_only=True):
     """The opening of a session by another one, with its first message.
 
-    `narrow` returns the agent and the request within the powers of the parent, or refuses them.
+    `narrow` returns the agent and the request within the powers of the parent, or refuses them;
+    `start` may begin the turn in the same transaction.
     """
 
     parent: SessionKey
     link: ParentLink
     draft: MessageDraft
     narrow: Callable[[Tx, Agent, SessionRequest], Awaitable[tuple[Agent, SessionRequest]]]
+    start: Callable[[CommitBuilder], Lease | None]
 
 
 class AgentSnapshot(Struct, frozen=True, kw_only=True):
@@ -129,7 +133,7 @@ def freeze_agent(
     known = CATALOGUE | functions
     missing = [tool.name for tool in agent.tools if not is_known_tool(tool, agent, known)]
     notices = [
-        _notice(
+        notice_draft(
             NoticeCode.UNKNOWN_VARIABLE,
             f"The prompt uses a variable that the session does not have: {name}",
         )
@@ -138,7 +142,7 @@ def freeze_agent(
     if missing:
         names = ", ".join(missing)
         notices.append(
-            _notice(NoticeCode.TOOL_UNAVAILABLE, f"These tools are not available: {names}.")
+            notice_draft(NoticeCode.TOOL_UNAVAILABLE, f"These tools are not available: {names}.")
         )
     grant = rules.ceiling if agent.grant is None else agent.grant
     kept = replace(
@@ -152,10 +156,6 @@ def _runtime(runtime: Runtime, rules: SessionRules) -> Runtime:
     if isinstance(runtime, LlmRuntime) and runtime.reasoning_effort is None:
         return replace(runtime, reasoning_effort=rules.reasoning_effort)
     return runtime
-
-
-def _notice(code: NoticeCode, text: str) -> MessageDraft:
-    return MessageDraft(role=Role.SYSTEM, parts=(Notice(code=code, text=text),))
 
 
 # Fields that a fork copies from its parent, whichever agent it runs.
@@ -312,7 +312,7 @@ class SessionCreation:
             await bind_zone(entry, chosen, key)
             if under is not None:
                 await entry.tx.children.add(key, under.parent, under.link)
-                add_user_message(await entry.open_by_key(key), under.draft)
+                add_user_message(await entry.open_by_key(key), under.draft, under.start)
             return Created(value=opened, is_new=True)
 
         # Not brief with a repository, because resolving its path may block on a slow disk.
