@@ -1,6 +1,9 @@
 """Records of a stream that are left, and a view that begins with those of another one."""
 
-from holdfast.domain.recordings import WITHDRAWAL, Disposition, ForeignRecord, LiveView
+import pytest
+
+from holdfast.domain.ids import SessionKey
+from holdfast.domain.recordings import WITHDRAWAL, Disposition, ForeignRecord, LiveView, LiveViews
 
 
 def a_record(ordinal: int, *, kind: str = "item", raw: bytes = b"{}") -> ForeignRecord:
@@ -27,3 +30,30 @@ def test_the_newest_record_is_the_last_that_is_left_of_this_view_and_then_of_its
 
     assert [each and each.ordinal for each in newest] == [None, 2, 1, None, 3]
     assert ([each.ordinal for each in view], view.ahead(), view.last) == ([3], [], 3)
+
+
+def test_a_view_that_lacks_a_record_has_to_be_read() -> None:
+    views, key = LiveViews(), SessionKey(1)
+    views.extend(key, "items", [a_record(1)]).version = (0, 7)
+    complete = views.extend(key, "items", [a_record(2)]).version
+
+    lacking = views.extend(key, "items", [a_record(4)]).version
+
+    assert (complete, lacking) == ((0, 7), None)
+
+
+def test_views_that_were_not_used_for_the_longest_time_are_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.domain.recordings._VIEWS_MOST", 1_000)
+    views = LiveViews()
+    for number in (1, 2, 3, 1, 4):
+        key = SessionKey(number)
+        views.get(key, "items") or views.extend(key, "items", [a_record(1)])
+
+    assert [views.get(SessionKey(each), "items") is not None for each in (1, 2, 3, 4)] == [
+        True,
+        False,
+        True,
+        True,
+    ]

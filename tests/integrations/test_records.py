@@ -278,6 +278,41 @@ async def test_a_deleted_session_leaves_its_native_id_free(hf: LocalHoldfast) ->
         await add(hf, session_id, user("Two"))
 
 
+@pytest.mark.parametrize("scope", [RunScope.ALL, RunScope.NONE])
+async def test_what_is_in_memory_gives_way_to_what_another_process_wrote(
+    home: Path, scope: RunScope
+) -> None:
+    async with open_holdfast(home) as one, open_holdfast(home, scope=scope) as two:
+        session_id = await opened(one)
+        await add(one, session_id, user("One"), call("c1"))
+        before = await raws(one, session_id)
+        await add(two, session_id, result("c1"), assistant("Two"))
+        after = await raws(one, session_id)
+        await add(one, session_id, user("Three"), assistant("Four"))
+        found = await one.sessions.get(one.owner, session_id)
+
+        await foreign_of(two).delete(session_id)
+        again = await foreign_of(one).find("acme", "chat-1")
+        with pytest.raises(NotFound):
+            await raws(one, session_id)
+
+    assert (len(before), len(after), again) == (2, 4, None)
+    assert (found.settled, found.last_stop) == (2, StopReason.STOP)
+
+
+async def test_a_session_that_was_deleted_here_is_not_found_in_memory(hf: LocalHoldfast) -> None:
+    session_id = await opened(hf)
+    await add(hf, session_id, user("One"))
+    assert await foreign_of(hf).find("acme", "chat-1") == session_id
+    assert len(await raws(hf, session_id)) == 1
+
+    await hf.sessions.delete(hf.owner, session_id)
+
+    assert await foreign_of(hf).find("acme", "chat-1") is None
+    with pytest.raises(NotFound):
+        await raws(hf, session_id)
+
+
 async def test_a_closed_session_is_resumed_by_its_framework(hf: LocalHoldfast) -> None:
     session_id = await opened(hf)
     await hf.sessions.close(hf.owner, session_id)

@@ -6,6 +6,7 @@ as well, so that no row is changed or deleted.
 """
 
 import json
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -23,7 +24,7 @@ from holdfast.domain.costs import CostEntry, CostSum, Usage, price
 from holdfast.domain.drafts import MessageDraft, require_recordable
 from holdfast.domain.errors import Code, Conflict, Invalid
 from holdfast.domain.events import TurnEnded, TurnStarted
-from holdfast.domain.ids import CallId, MessageId, SessionId
+from holdfast.domain.ids import CallId, MessageId, SessionId, SessionKey
 from holdfast.domain.messages import (
     Message,
     ResultStatus,
@@ -377,6 +378,8 @@ def is_removal(record: ForeignRecord) -> bool:
     return record.kind == WITHDRAWAL
 
 
+# Bound of all live views of a process together, in bytes of their records.
+_VIEWS_MOST: Final = 32 << 20
 # Overhead of a record in memory, beside its bytes.
 _OF_A_RECORD: Final = 300
 _ordinals: Final = msgspec.json.Decoder(tuple[int, ...]).decode
@@ -394,6 +397,8 @@ class LiveView:
         self._removed: set[int] = set()
         self.last: int = self._first
         self.weight = 0
+        # The version of the store at which it was read; `None` if the store has to be read.
+        self.version: tuple[int, int] | None = None
 
     def apply(self, record: ForeignRecord) -> None:
         """Include the next record of the stream; one that is included already changes nothing."""
@@ -431,3 +436,31 @@ class LiveView:
 
     def _is_inherited(self, record: ForeignRecord) -> bool:
         return record.ordinal <= self._first and record.ordinal not in self._removed
+
+
+class LiveViews:
+    """Live views in memory, the least recently used of them dropped above a bound."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[SessionKey, str], LiveView] = OrderedDict()
+        self._weight = 0
+
+    def get(self, key: SessionKey, stream: str) -> LiveView | None:
+        found = self._known.get((key, stream))
+        if found is not None:
+            self._known.move_to_end((key, stream))
+        return found
+
+    def extend(self, key: SessionKey, stream: str, records: Iterable[ForeignRecord]) -> LiveView:
+        """Include stored records, and return the view."""
+        view = self._known.setdefault((key, stream), LiveView())
+        before = view.weight
+        for record in records:
+            if record.ordinal > view.last + 1:
+                # The one before it is not included yet, so the store has to be read.
+                view.version = None
+            view.apply(record)
+        self._weight += view.weight - before
+        while self._weight > _VIEWS_MOST and len(self._known) > 1:
+            self._weight -= self._known.popitem(last=False)[1].weight
+        return view

@@ -97,7 +97,8 @@ class HoldfastConversationStore(ConversationStore):
         """Store a record and its new entries; all of it or none is on disk."""
         raws = _dumped(new_entries)
         raw = msgspec.json.encode(JSON_CODEC.dump(ConversationRecord, record))
-        await self.bridge.run(lambda: self._write(record, raw, raws, expected_revision))
+        new = {entry.id: entry.message for entry in new_entries}
+        await self.bridge.run(lambda: self._write(record, raw, raws, new, expected_revision))
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
         """Delete a conversation with its entries; forks have their own."""
@@ -238,6 +239,7 @@ class HoldfastConversationStore(ConversationStore):
         record: ConversationRecord,
         raw: bytes,
         raws: dict[str, bytes],
+        new: dict[str, ModelMessage],
         expected: str | None,
     ) -> None:
         id_ = record.conversation_id
@@ -269,7 +271,7 @@ class HoldfastConversationStore(ConversationStore):
             if stored is not None:
                 await writer.forget(RECORD, [stored])
             await writer.add(RECORD, [ForeignEntry(kind="record", raw=raw, key=record.revision)])
-            await _show(writer, entries, record.head_id, raws)
+            await _show(writer, entries, record.head_id, new)
 
         await self._sessions.write(session_id, write)
         if record.head_id is not None:
@@ -291,7 +293,10 @@ class HoldfastConversationStore(ConversationStore):
 
 
 async def _show(
-    writer: ForeignWriter, entries: dict[str, bytes], head_id: str | None, new: dict[str, bytes]
+    writer: ForeignWriter,
+    entries: dict[str, bytes],
+    head_id: str | None,
+    new: dict[str, ModelMessage],
 ) -> None:
     """Make the session show the history of its head; what is new in it is charged."""
     line = [] if head_id is None else _line(entries, head_id)
@@ -301,7 +306,8 @@ async def _show(
 
     @cache
     def message(place: int) -> ModelMessage:
-        return _entry(line[place], entries[line[place]]).message
+        id_ = line[place]
+        return new[id_] if id_ in new else _entry(id_, entries[id_]).message
 
     def make(place: int) -> ForeignEntry:
         entry = entry_of(message(place))

@@ -32,7 +32,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.agents import ExternalRuntime
 from holdfast.domain.calls import CallState, is_open, start_call
-from holdfast.domain.commits import OpenTurn
+from holdfast.domain.commits import OpenTurn, is_same_version
 from holdfast.domain.costs import Usage, price
 from holdfast.domain.drafts import CostDraft, MessageDraft, Outcome
 from holdfast.domain.errors import Code, Conflict, Invalid, NotFound
@@ -52,6 +52,7 @@ from holdfast.domain.recordings import (
     ForeignRecord,
     ForeignSession,
     LiveView,
+    LiveViews,
 )
 from holdfast.domain.sessions import (
     OPEN,
@@ -71,18 +72,19 @@ from holdfast.ports.store import Brief, Store, Tx
 from holdfast.services.agents import Agents
 from holdfast.services.journal import Journal, SessionWriter, find_session_state
 from holdfast.services.leases import Leases
-from holdfast.services.live_session import MessageRange, read_messages
+from holdfast.services.live_session import LiveSession, MessageRange, read_messages
 from holdfast.services.models import Models
 from holdfast.services.session_lifecycle import DeletePolicy
 from holdfast.services.sessions import Sessions
 from holdfast.services.turns import begin, end, repair_turn
 
 T = TypeVar("T")
+Version = tuple[int, int]
 # Namespace of the session ids that are derived from native ids.
 _IDS: Final = UUID("5d1a1f0e-7a53-5c0c-9a6e-3c1f9d1f6f57")
 _NATIVE_LONGEST: Final = 1_024
-# Bound of all live views of this process together, in bytes of their records.
-_VIEWS_MOST: Final = 32 << 20
+# Sessions whose native ids are in memory.
+_FOUND_MOST: Final = 10_000
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -118,35 +120,12 @@ class ForeignCost(Struct, frozen=True, kw_only=True):
     usage: Usage
 
 
-class Views:
-    """Live views in memory, the least recently used of them dropped above a bound."""
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[tuple[SessionKey, str], LiveView] = OrderedDict()
-        self._weight = 0
-
-    def get(self, key: SessionKey, stream: str) -> LiveView | None:
-        found = self._known.get((key, stream))
-        if found is not None:
-            self._known.move_to_end((key, stream))
-        return found
-
-    def extend(self, key: SessionKey, stream: str, records: Iterable[ForeignRecord]) -> LiveView:
-        """Include stored records, and return the view."""
-        view = self._known.setdefault((key, stream), LiveView())
-        before = view.weight
-        for record in records:
-            view.apply(record)
-        self._weight += view.weight - before
-        while self._weight > _VIEWS_MOST and len(self._known) > 1:
-            self._weight -= self._known.popitem(last=False)[1].weight
-        return view
-
-
 class ForeignWriter:
     """Writes one commit to a session that a framework runs."""
 
-    def __init__(self, writer: SessionWriter, views: Views, leases: Leases, models: Models) -> None:
+    def __init__(
+        self, writer: SessionWriter, views: LiveViews, leases: Leases, models: Models
+    ) -> None:
         self.writer = writer
         self._views = views
         self._leases = leases
@@ -345,10 +324,14 @@ class ForeignWriter:
         if is_over and not self._leases.is_live(state):
             end(self.writer, Outcome(stop_reason=StopReason.STOP))
 
-    async def enter(self) -> None:
+    async def enter(self, live: LiveSession | None) -> None:
         """Read what the commit depends on, and reopen a closed session."""
         writer = self.writer
-        if has_waiting_turn(writer.state):
+        is_current = live is not None and is_same_version(live.state, writer.state)
+        turn = live.turn if live is not None and is_current else None
+        if turn is not None:
+            writer.turn = turn
+        elif has_waiting_turn(writer.state):
             await writer.load_turn()
         else:
             writer.turn = OpenTurn()
@@ -381,14 +364,30 @@ class ForeignSessions:
         self._sessions = sessions
         self._agents = agents
         self._models = models
-        self._views = Views()
+        self._views = LiveViews()
         self._keys: dict[SessionId, SessionKey] = {}
+        # The sessions found last, each with the version of the store at which it was.
+        self._found: OrderedDict[tuple[str, str], tuple[SessionId, Version]] = OrderedDict()
 
     async def find(self, framework: str, native_id: str) -> SessionId | None:
         """Return the session that the framework knows by an id."""
-        return await self._store.read(
+        version = self._store.version_now()
+        known = self._found.get((framework, native_id))
+        if known is not None and known[1] == version and self._is_live(known[0]):
+            return known[0]
+        found = await self._store.read(
             Brief(lambda tx: tx.foreign.named(self.owner, framework, native_id))
         )
+        if found is not None and version is not None:
+            self._found[framework, native_id] = found, version
+            self._found.move_to_end((framework, native_id))
+            if len(self._found) > _FOUND_MOST:
+                self._found.popitem(last=False)
+        return found
+
+    def _is_live(self, session_id: SessionId) -> bool:
+        """Return whether a session is in memory, so that it was not deleted here."""
+        return self._journal.find_live(self.owner, session_id) is not None
 
     async def beginning(self, framework: str, start: str) -> list[ForeignSession]:
         """Return the sessions whose native ids begin with a text."""
@@ -469,6 +468,13 @@ class ForeignSessions:
 
     async def live(self, session_id: SessionId, stream: str) -> LiveView:
         """Return the records of a stream that are left."""
+        # Taken before reading, so that what another process writes meanwhile is read next time.
+        version = self._store.version_now()
+        live = self._journal.find_live(self.owner, session_id)
+        if live is not None and version is not None:
+            view = self._views.get(live.state.key, stream)
+            if view is not None and view.version == version:
+                return view
 
         async def read(tx: Tx) -> tuple[SessionKey, list[ForeignRecord]]:
             key = (await find_session_state(tx, self.owner, session_id)).key
@@ -476,7 +482,9 @@ class ForeignSessions:
             return key, await tx.foreign.after(key, stream, known.last if known else 0)
 
         key, records = await self._store.read(Brief(read))
-        return self._views.extend(key, stream, records)
+        view = self._views.extend(key, stream, records)
+        view.version = version
+        return view
 
     async def key_of(self, session_id: SessionId) -> SessionKey:
         """Return the store's key of a session."""
@@ -511,16 +519,6 @@ class ForeignSessions:
         """Return the checkpoints that a run of a graph has made: session, namespace and id."""
         return await self._store.read(lambda tx: tx.graphs.of_run(self.owner, run_id))
 
-    async def streams(self, session_id: SessionId) -> list[str]:
-        """Return the streams of a session."""
-
-        async def read(tx: Tx) -> list[str]:
-            return await tx.foreign.streams(
-                (await find_session_state(tx, self.owner, session_id)).key
-            )
-
-        return await self._store.read(Brief(read))
-
     async def write(
         self,
         session_id: SessionId,
@@ -536,7 +534,7 @@ class ForeignSessions:
 
         async def work(writer: SessionWriter) -> T:
             foreign = ForeignWriter(writer, self._views, self._leases, self._models)
-            await foreign.enter()
+            await foreign.enter(self._journal.find_live(self.owner, session_id))
             result = await compose(foreign)
             if settles:
                 foreign.settle()

@@ -81,13 +81,6 @@ SELECT ordinal, key, kind, raw, disposition, message_id, checksum
    AND key = :key
  ORDER BY ordinal
 """
-STREAMS = """
--- The streams of a session.
-SELECT DISTINCT stream
-  FROM foreign_records
- WHERE session_key = :session_key
- ORDER BY stream
-"""
 
 
 class ForeignRows:
@@ -152,9 +145,6 @@ class ForeignRows:
     async def of_key(self, key: SessionKey, stream: str, record_key: str) -> list[ForeignRecord]:
         asked = {"session_key": key, "stream": stream, "key": record_key}
         return [_record(row) for row in await self._db.fetch(OF_KEY, asked)]
-
-    async def streams(self, key: SessionKey) -> list[str]:
-        return [row[0] for row in await self._db.fetch(STREAMS, {"session_key": key})]
 
 
 def _record(row: Row) -> ForeignRecord:
