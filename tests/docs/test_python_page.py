@@ -49,7 +49,7 @@ FOR_NEIGHBOURS = {
         *("resolve", "sign_in_code", "still_valid"),
     },
     "tools": {"close", "connect", "find", "missing", "names", "open_with"},
-    "workers": {"announce", "sweep"},
+    "workers": {"announce", "get", "sweep"},
     "zones": {"raw_lines"},
 }
 

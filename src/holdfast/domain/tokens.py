@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.domain.errors import Code, Denied
-from holdfast.domain.ids import Owner, TokenId
+from holdfast.domain.ids import AgentId, Owner, TokenId
 
 SECRET_BITS: Final = 256
 # Resolution of the last use, so that a token causes at most one write per hour.
@@ -60,7 +60,8 @@ class TokenKind(StrEnum):
 class Token(Struct, frozen=True, kw_only=True):
     """A token without its secret; an expired or revoked one is still stored.
 
-    `home` identifies the home of a local token if several homes share a store.
+    `home` identifies the home of a local token if several homes share a store. With `agents` or
+    `tools` it reaches only calls of those agents, or of tools with those names.
     """
 
     id: TokenId
@@ -73,6 +74,8 @@ class Token(Struct, frozen=True, kw_only=True):
     revoked_at: datetime | None = None
     last_used_at: datetime | None = None
     home: str = ""
+    agents: tuple[AgentId, ...] = ()
+    tools: tuple[str, ...] = ()
 
     def is_live(self, at: datetime) -> bool:
         """Return whether the token is valid at a time."""
@@ -98,6 +101,18 @@ class Caller(Struct, frozen=True, kw_only=True):
     scope: Scope
     token_id: TokenId
     is_cookie: bool = False
+    agents: tuple[AgentId, ...] = ()
+    tools: tuple[str, ...] = ()
+
+    @property
+    def is_bound(self) -> bool:
+        """Return whether the token reaches the calls of some agents or tools only."""
+        return bool(self.agents or self.tools)
+
+    def reaches(self, agent_id: AgentId, tool: str) -> bool:
+        """Return whether the token reaches the calls of a tool of an agent."""
+        is_agent = not self.agents or agent_id in self.agents
+        return is_agent and (not self.tools or tool in self.tools)
 
     def require(self, needed: Scope) -> None:
         """Refuse the request if the token's scope is too small."""
@@ -117,6 +132,8 @@ def caller_of(token: Token) -> Caller:
         scope=token.scope,
         token_id=token.id,
         is_cookie=token.kind is TokenKind.PAGE,
+        agents=token.agents,
+        tools=token.tools,
     )
 
 

@@ -3,10 +3,11 @@
 Host, Origin and CSRF checks and the security headers are `security.py`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
+from holdfast.domain.errors import Code, Denied
 from holdfast.domain.models import Model
 from holdfast.domain.tokens import Caller, Scope
 from holdfast.http.requests import Request
@@ -44,6 +45,19 @@ def require_allowed_models(caller: Caller, body: Any) -> None:
             isinstance(ref, str) and ref.partition(":")[0] == _SCRIPTED_PROVIDER for ref in refs
         ):
             caller.require(Scope.ADMIN)
+
+
+def require_one_of(asked: str | None, allowed: Sequence[str], field: str) -> str:
+    """Return what a request asks for if its token is bound to that; the only one by default."""
+    if asked is None and len(allowed) == 1:
+        return allowed[0]
+    if asked is None or asked not in allowed:
+        raise Denied(
+            Code.FORBIDDEN,
+            f"The token is bound to {', '.join(allowed)}; name one of these as `{field}`.",
+            {"field": field},
+        )
+    return asked
 
 
 @cache

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from holdfast.domain.errors import Code, Denied, HoldfastError, Invalid, LimitReached, NotFound
-from holdfast.domain.ids import LOCAL_OWNER, Owner, TokenId
+from holdfast.domain.ids import LOCAL_OWNER, AgentId, Owner, TokenId
 from holdfast.domain.secrets import Secret
 from holdfast.domain.text import require_text
 from holdfast.domain.tokens import (
@@ -76,17 +76,37 @@ class Tokens:
         self._sign_in_limit = SignInRateLimit(clock)
 
     async def create(
-        self, owner: Owner, name: str, scope: Scope, expires_after: timedelta | None = None
+        self,
+        owner: Owner,
+        name: str,
+        scope: Scope,
+        expires_after: timedelta | None = None,
+        *,
+        agents: tuple[AgentId, ...] = (),
+        tools: tuple[str, ...] = (),
     ) -> tuple[Token, str]:
-        """Create a token; return it with its secret, which cannot be retrieved later."""
+        """Create a token; return it with its secret, which cannot be retrieved later.
+
+        With the scope `tools` it may be bound to the ids of agents and the names of tools.
+        """
         require_text(name, field="name", shortest=1, longest=255)
+        if (agents or tools) and scope is not Scope.TOOLS:
+            raise Invalid(
+                Code.INVALID_INPUT,
+                f"Only a token with the scope tools can be bound to agents or tools, not {scope}.",
+                {"field": "scope"},
+            )
         if expires_after is not None and not timedelta() < expires_after <= LIFE_LONGEST:
             raise Invalid(
                 Code.INVALID_INPUT,
                 f"The lifetime of a token must be above 0 and at most {LIFE_LONGEST.days} days.",
                 {"field": "expires_after"},
             )
-        token = self._new(owner, name, scope, TokenKind.ISSUED, expires_after)
+        token = replace(
+            self._new(owner, name, scope, TokenKind.ISSUED, expires_after),
+            agents=agents,
+            tools=tools,
+        )
         secret = self._id_factory.secret()
         await self._store.write(lambda tx: tx.tokens.add(token, hash_token(secret)))
         return token, secret

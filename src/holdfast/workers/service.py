@@ -231,7 +231,7 @@ class Workers:
         while True:
             # Taken before the store is read, so that a call requested meanwhile is not missed.
             bell = self._doorbell.listen(REQUESTS)
-            worker = await self._require_worker(owner, worker_id)
+            worker = await self.get(owner, worker_id)
             known = await self._check(worker, held, extends=False)
             calls = await self._offer(worker, limit, claims_them=claim) if limit > 0 else ()
             left = ends_at - time.monotonic()
@@ -248,12 +248,12 @@ class Workers:
         self, owner: Owner, worker_id: str, claims: Iterable[str] = ()
     ) -> ClaimsExtension:
         """Extend the registration of a worker and its claims."""
-        worker = await self._require_worker(owner, worker_id)
+        worker = await self.get(owner, worker_id)
         return await self._check(worker, tuple(claims), extends=True)
 
     async def close(self, owner: Owner, worker_id: str) -> None:
         """Forget a worker; its claims stay as they are."""
-        await self._require_worker(owner, worker_id)
+        await self.get(owner, worker_id)
         await self._store.write(Brief(lambda tx: tx.workers.remove(owner, worker_id)))
 
     async def announce(self, owner: Owner, capabilities: Iterable[str]) -> None:
@@ -350,12 +350,11 @@ class Workers:
         await tx.client_requests.save(key, call_id, replace(asked, holder=holder))
         return until
 
-    async def _require_worker(self, owner: Owner, worker_id: str) -> Worker:
+    async def get(self, owner: Owner, worker_id: str) -> Worker:
+        """Return a worker."""
         found = await self._store.read(Brief(lambda tx: tx.workers.of(owner, worker_id)))
         if found is None:
-            raise NotFound(
-                Code.WORKER_NOT_FOUND, "There is no such worker, or it is gone; register it again."
-            )
+            raise worker_not_found()
         return found
 
     async def _check(
@@ -532,6 +531,13 @@ async def _ask_again(writer: SessionWriter, call: Call, asked: ClientRequest) ->
 
 def _known(writer: SessionWriter, call: Call) -> Call:
     return writer.known_call(call.id) or call
+
+
+def worker_not_found() -> NotFound:
+    """Return the same error for a missing worker, one that is gone and one of another owner."""
+    return NotFound(
+        Code.WORKER_NOT_FOUND, "There is no such worker, or it is gone; register it again."
+    )
 
 
 def _call_not_found() -> NotFound:

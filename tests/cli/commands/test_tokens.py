@@ -58,10 +58,23 @@ def test_for_programs_the_secret_stands_beside_the_token(cli: Cli, home: Path) -
     assert listed == {"data": [token], "next_cursor": None}
 
 
+def test_a_token_for_tools_is_bound_to_agents_and_tools(cli: Cli, home: Path) -> None:
+    agent = cli("agents", "create", "--name", "Clerk", "--json").document["id"]
+    words = ("--scope", "tools", "--agent", "clerk", "--tool", "refund", "--tool", "charge")
+
+    token = cli("token", "create", "till", *words, "--json").document
+
+    assert (token["agents"], token["tools"]) == ([agent], ["refund", "charge"])
+    caller = resolved(home, token["secret"])
+    assert (caller.agents, caller.tools) == ((agent,), ("refund", "charge"))
+
+
 @each_case(
     ("words", "code"),
     [
         (("ci", "--scope", "root"), 2),
+        (("ci", "--tool", "refund"), 2),
+        (("ci", "--scope", "tools", "--agent", "nobody"), 4),
         (("ci", "--expires", "soon"), 2),
         (("ci", "--expires", "0"), 2),
         (("ci", "--expires", "11111d"), 2),

@@ -103,6 +103,15 @@ class Visitor:
         _, secret = await self.house.tokens.create(Owner(owner), name="test", scope=scope)
         return replace(self, secret=secret)
 
+    async def bound(self, agents: tuple[str, ...], tools: tuple[str, ...]) -> "Visitor":
+        """Return the same with a token that runs the calls of some agents and tools only."""
+        house = self.house
+        ids = tuple([(await house.agents.get(house.owner, each)).id for each in agents])
+        _, secret = await house.tokens.create(
+            house.owner, "test", Scope.TOOLS, agents=ids, tools=tools
+        )
+        return replace(self, secret=secret)
+
 
 @asynccontextmanager
 async def visiting(house: Holdfast) -> AsyncIterator[Visitor]:

@@ -8,12 +8,12 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast import open_holdfast
+from holdfast import Invalid, open_holdfast
 from holdfast.app import Environment
 from holdfast.domain.tokens import Scope
 from tests.http.v1.client import A_STRANGER, Visitor, refusal, visiting
 from tests.http.v1.test_client_calls import OK, REFUND, waiting
-from tests.marks import demands
+from tests.marks import demands, each_case
 from tests.tooled import a_config, asks, call, says
 
 pytestmark = pytest.mark.anyio
@@ -157,3 +157,68 @@ async def test_a_session_may_have_tools_of_its_own(visitor: Visitor) -> None:
     assert refusal(bare) == (400, "tool_invalid")
     assert refusal(bad) == (400, "tool_invalid")
     assert [row["role"] for row in rows] == ["system"]
+
+
+@each_case(
+    ("agents", "tools"),
+    [((), ("lookup",)), (("other",), ()), (("helper", "other"), ("lookup",))],
+)
+async def test_a_token_bound_elsewhere_sees_no_call(
+    visitor: Visitor, agents: tuple[str, ...], tools: tuple[str, ...]
+) -> None:
+    session, _ = await waiting(visitor)
+    await visitor.post("/v1/agents", {"name": "Other", "slug": "other", "system_prompt": ""})
+    worker = await visitor.bound(agents, tools)
+    path = f"/v1/sessions/{session['id']}/calls/c1"
+    claim = a_claim()
+
+    answers = [
+        await worker.get(path),
+        await worker.post(f"{path}/claim", claim),
+        await worker.post(f"{path}/extend", {"claim": claim["claim"]}),
+        await worker.post(f"{path}/progress", {"claim": claim["claim"], "text": "x"}),
+        await worker.post(f"{path}/result", OK),
+        await worker.post(f"{path}/result", {"status": "released", "claim": claim["claim"]}),
+    ]
+    words = "agent=helper&tool=refund"
+    listed = await worker.get(f"/v1/calls?state=requested&{words}")
+    named = {"name": "w", "tools": ["refund"], "agents": ["helper"]}
+    registered = await worker.post("/v1/workers", named)
+    broad = (await visitor.post("/v1/workers", named)).document["id"]
+    taken = await worker.post(f"/v1/workers/{broad}/next", {"wait_s": 0})
+
+    assert [refusal(each) for each in answers] == [(404, "call_not_found")] * 6
+    assert refusal(listed) == refusal(registered) == (403, "forbidden")
+    assert refusal(taken) == (404, "worker_not_found")
+    assert (await visitor.get(path)).document["state"] == "requested"
+
+
+async def test_a_bound_token_runs_the_calls_of_its_agents_and_tools(visitor: Visitor) -> None:
+    session, requested = await waiting(visitor)
+    await visitor.post("/v1/agents", {"name": "Other", "slug": "other", "system_prompt": ""})
+    worker = await visitor.bound(("helper", "other"), ("refund",))
+    path = f"/v1/sessions/{session['id']}/calls/c1"
+
+    unnamed = await worker.get("/v1/calls?state=requested")
+    listed = await worker.get("/v1/calls?state=requested&agent=helper")
+    made = await worker.post("/v1/workers", {"name": "w", "tools": ["refund"]})
+    worker_id = made.document["id"]
+    taken = await worker.post(f"/v1/workers/{worker_id}/next", {"wait_s": 0, "claim": True})
+    (work,) = taken.document["work"]
+    answered = await worker.post(f"{path}/result", OK | {"claim": work["claim"]})
+    await visitor.settled(session)
+    closed = await worker.ask("DELETE", f"/v1/workers/{worker_id}")
+
+    assert refusal(unnamed) == (403, "forbidden")
+    assert listed.document["data"] == [requested]
+    helper = (await visitor.get("/v1/agents/helper")).document["id"]
+    other = (await visitor.get("/v1/agents/other")).document["id"]
+    assert set(made.document["agents"]) == {helper, other}
+    assert (answered.status, closed.status) == (200, 204)
+
+
+async def test_only_a_token_for_tools_is_bound(visitor: Visitor) -> None:
+    with pytest.raises(Invalid) as refused:
+        await visitor.house.tokens.create(visitor.house.owner, "w", Scope.WRITE, tools=("refund",))
+
+    assert refused.value.details == {"field": "scope"}

@@ -80,6 +80,14 @@ async def create(
     owner: Annotated[
         str, option("OWNER", "The owner it acts for; owners cannot see each other's data.")
     ] = LOCAL_OWNER,
+    agent: Annotated[
+        list[str] | None,
+        option("AGENT", "With the scope tools: only calls of this agent; repeatable."),
+    ] = None,
+    tool: Annotated[
+        list[str] | None,
+        option("TOOL", "With the scope tools: only calls of tools with this name; repeatable."),
+    ] = None,
 ) -> None:
     """Create a token and print its secret once.
 
@@ -88,7 +96,10 @@ async def create(
     owner = require_owner(owner)
     life = _parse_lifetime(expires)
     async with open_local(printer) as holdfast:
-        token, secret = await holdfast.tokens.create(owner, name, scope, life)
+        agents = [(await holdfast.agents.get(owner, ref)).id for ref in agent or ()]
+        token, secret = await holdfast.tokens.create(
+            owner, name, scope, life, agents=tuple(agents), tools=tuple(tool or ())
+        )
     # Alone on stdout, so that a shell can capture it.
     printer.done({**token_form(token), "secret": secret}, secret)
     printer.remark(f"This is the secret of token {token.id}; it will not be shown again.")
@@ -154,6 +165,8 @@ def token_form(token: Token) -> dict[str, Any]:
         "owner": token.owner,
         "name": token.name,
         "scope": token.scope.value,
+        "agents": list(token.agents),
+        "tools": list(token.tools),
         "kind": token.kind.value,
         "created_at": format_time(token.created_at),
         "expires_at": format_time_or_none(token.expires_at),

@@ -1,11 +1,12 @@
 """Routes of tool calls: list them, answer those of clients, settle unknown outcomes."""
 
-from typing import Final
+from typing import Any, Final
 
 from holdfast.domain.calls import CallState
-from holdfast.domain.errors import Code
+from holdfast.domain.errors import Code, NotFound
 from holdfast.domain.ids import SessionId
 from holdfast.domain.tokens import Scope
+from holdfast.http.auth import require_one_of
 from holdfast.http.responses import Response
 from holdfast.http.routing import (
     NoQuery,
@@ -64,21 +65,39 @@ async def list_session_calls(request: RouteRequest[CallsQuery, None]) -> Respons
 
 
 async def _list(request: RouteRequest[CallsQuery, None], session_id: SessionId | None) -> Response:
-    query = request.query
+    query, caller = request.query, request.required_caller
+    agent, tool = query.agent, query.tool
+    if caller.agents:
+        named = agent and (await request.holdfast.agents.get(request.owner, agent)).id
+        agent = require_one_of(named, caller.agents, "agent")
+    if caller.tools:
+        tool = require_one_of(tool, caller.tools, "tool")
     # A client that only runs tools sees the calls that it may run.
     if query.state is not CallState.REQUESTED:
-        request.required_caller.require(Scope.READ)
+        caller.require(Scope.READ)
     with as_query_errors():
         page = await request.holdfast.calls.list(
             request.owner,
             session_id,
             state=query.state,
-            agent=query.agent,
-            tool=query.tool,
+            agent=agent,
+            tool=tool,
             cursor=query.cursor,
             limit=query.limit,
         )
     return Response(content=CallList(tuple(map(call_form, page.items)), page.next_cursor))
+
+
+async def _requested_call(request: RouteRequest[Any, Any]) -> tuple[SessionId, str]:
+    """Return the session and the id of a call; one out of the token's reach is not found."""
+    session_id, call_id = await requested_session(request), request.path["call_id"]
+    caller, holdfast = request.required_caller, request.holdfast
+    if caller.is_bound:
+        session = await holdfast.sessions.get(request.owner, session_id)
+        call = await holdfast.calls.get(request.owner, session_id, call_id)
+        if not caller.reaches(session.agent_id, call.name):
+            raise NotFound(Code.CALL_NOT_FOUND, "The session has no such call.")
+    return session_id, call_id
 
 
 @routes.get(
@@ -90,8 +109,8 @@ async def _list(request: RouteRequest[CallsQuery, None], session_id: SessionId |
 )
 async def read_call(request: RouteRequest[NoQuery, None]) -> Response:
     """Return a call."""
-    session_id = await requested_session(request)
-    call = await request.holdfast.calls.get(request.owner, session_id, request.path["call_id"])
+    session_id, call_id = await _requested_call(request)
+    call = await request.holdfast.calls.get(request.owner, session_id, call_id)
     if call.state is not CallState.REQUESTED:
         request.required_caller.require(Scope.READ)
     return Response(content=call_form(call), has_etag=True)
@@ -134,9 +153,9 @@ async def claim_call(request: RouteRequest[NoQuery, ClaimPost]) -> Response:
     The claim is a lease: unless it is extended the call is requested again, or its outcome is
     unknown if it must not run twice.
     """
-    session_id = await requested_session(request)
+    session_id, call_id = await _requested_call(request)
     call = await request.holdfast.workers.claim(
-        request.owner, session_id, request.path["call_id"], claim_request(request.body)
+        request.owner, session_id, call_id, claim_request(request.body)
     )
     return Response(content=call_form(call))
 
@@ -151,9 +170,9 @@ async def claim_call(request: RouteRequest[NoQuery, ClaimPost]) -> Response:
 )
 async def extend_claim(request: RouteRequest[NoQuery, ClaimExtendPost]) -> Response:
     """Extend the claim on a call; with `cancel` the call has ended and need not be run."""
-    session_id = await requested_session(request)
+    session_id, call_id = await _requested_call(request)
     extension = await request.holdfast.workers.extend_claim(
-        request.owner, session_id, request.path["call_id"], request.body.claim.lower()
+        request.owner, session_id, call_id, request.body.claim.lower()
     )
     return Response(content=claim_extended(extension))
 
@@ -168,11 +187,11 @@ async def extend_claim(request: RouteRequest[NoQuery, ClaimExtendPost]) -> Respo
 )
 async def report_progress(request: RouteRequest[NoQuery, ProgressPost]) -> Response:
     """Report the progress of a claimed call, as an event; at most four a second are kept."""
-    session_id, body = await requested_session(request), request.body
+    (session_id, call_id), body = await _requested_call(request), request.body
     await request.holdfast.workers.progress(
         request.owner,
         session_id,
-        request.path["call_id"],
+        call_id,
         body.claim.lower(),
         body.text,
         fraction=body.fraction,
@@ -202,16 +221,14 @@ async def answer_call(request: RouteRequest[NoQuery, CallResultPost]) -> Respons
 
     A claimed call is answered with its claim, or given back with the status `released`.
     """
-    session_id = await requested_session(request)
+    session_id, call_id = await _requested_call(request)
     if request.body.status == "released":
         released = await request.holdfast.workers.release(
-            request.owner, session_id, request.path["call_id"], released_claim(request.body)
+            request.owner, session_id, call_id, released_claim(request.body)
         )
         return Response(content=call_form(released))
     answer = answer_of(request.body)
-    done = await request.holdfast.calls.give_answer(
-        request.owner, session_id, request.path["call_id"], answer
-    )
+    done = await request.holdfast.calls.give_answer(request.owner, session_id, call_id, answer)
     return Response(
         content=call_form(done.value),
         headers={} if done.is_new else {"idempotency-replayed": "true"},

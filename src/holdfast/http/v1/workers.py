@@ -1,10 +1,13 @@
 """Routes of workers: register, wait for calls, extend claims, list."""
 
 import asyncio
-from typing import Final
+from typing import Any, Final
+
+from msgspec.structs import replace
 
 from holdfast.domain.errors import Code
 from holdfast.domain.tokens import Scope
+from holdfast.http.auth import require_one_of
 from holdfast.http.responses import Response
 from holdfast.http.routing import NoQuery, RouteRequest, Routes
 from holdfast.http.v1.idempotency import chosen_id
@@ -22,6 +25,7 @@ from holdfast.wire.workers import (
     worker_request,
 )
 from holdfast.workers.model import Work
+from holdfast.workers.service import worker_not_found
 
 routes: Final = Routes(needs=Scope.TOOLS)
 
@@ -55,12 +59,36 @@ async def register_worker(request: RouteRequest[NoQuery, WorkerPost]) -> Respons
 
     With `update` it changes agents, which needs the scope write.
     """
-    if request.body.update:
-        request.required_caller.require(Scope.WRITE)
-    worker = await request.holdfast.workers.register(
-        request.owner, worker_request(request.body), id=chosen_id(request)
+    caller, holdfast, wanted = (
+        request.required_caller,
+        request.holdfast,
+        worker_request(request.body),
     )
+    if wanted.update:
+        caller.require(Scope.WRITE)
+    for tool in wanted.tools if caller.tools else ():
+        require_one_of(tool.name, caller.tools, "tools")
+    if caller.agents:
+        refs = wanted.agents or caller.agents
+        ids = [(await holdfast.agents.get(request.owner, ref)).id for ref in refs]
+        named = tuple(require_one_of(each, caller.agents, "agents") for each in ids)
+        wanted = replace(wanted, agents=named)
+    worker = await holdfast.workers.register(request.owner, wanted, id=chosen_id(request))
     return Response(status=201, content=worker_form(worker))
+
+
+async def _requested_worker(request: RouteRequest[Any, Any]) -> str:
+    """Return the id of a worker; one that takes more than the token reaches is not found."""
+    caller, worker_id = request.required_caller, request.path["worker_id"]
+    if caller.is_bound:
+        worker = await request.holdfast.workers.get(request.owner, worker_id)
+        agents, tools = set(worker.agents), {tool.name for tool in worker.tools}
+        is_reached = not caller.tools or tools <= set(caller.tools)
+        if caller.agents and not (agents and agents <= set(caller.agents)):
+            is_reached = False
+        if not is_reached:
+            raise worker_not_found()
+    return worker_id
 
 
 @routes.post(
@@ -76,11 +104,11 @@ async def next_work(request: RouteRequest[NoQuery, NextPost]) -> Response:
     The worker claims a call before it runs it. `claims` are those of its calls at work: they are
     extended, and the response comes early when one is lost or its call has ended.
     """
-    body = request.body
+    body, worker_id = request.body, await _requested_worker(request)
     asking = asyncio.ensure_future(
         request.holdfast.workers.next(
             request.owner,
-            request.path["worker_id"],
+            worker_id,
             claims=[claim.lower() for claim in body.claims],
             limit=body.limit,
             wait_s=body.wait_s,
@@ -112,7 +140,7 @@ async def extend_worker(request: RouteRequest[NoQuery, ExtendPost]) -> Response:
     """Extend the registration of a worker and its claims."""
     extension = await request.holdfast.workers.extend(
         request.owner,
-        request.path["worker_id"],
+        await _requested_worker(request),
         [claim.lower() for claim in request.body.claims],
     )
     return Response(content=claims_extended(extension))
@@ -121,5 +149,5 @@ async def extend_worker(request: RouteRequest[NoQuery, ExtendPost]) -> Response:
 @routes.add("DELETE", "/v1/workers/{worker_id}", "workers.close", errors=(Code.WORKER_NOT_FOUND,))
 async def close_worker(request: RouteRequest[NoQuery, None]) -> Response:
     """Forget a worker; its claims stay until they run out."""
-    await request.holdfast.workers.close(request.owner, request.path["worker_id"])
+    await request.holdfast.workers.close(request.owner, await _requested_worker(request))
     return Response(status=204)
