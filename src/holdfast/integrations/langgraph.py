@@ -267,8 +267,9 @@ class HoldfastSaver(BaseCheckpointSaver[str], DurableNodes):  # type: ignore[mis
         for thread_id in [_thread(config)] if config else [each.native_id for each in named]:
 
             async def read(tx: Tx, key: SessionKey, thread_id: str = thread_id) -> None:
+                before_it = len(found)
                 for row in await tx.graphs.all(key):
-                    if limit is not None and len(found) >= limit:
+                    if limit is not None and len(found) - before_it >= limit:
                         return
                     if row.hidden or not _is_chosen(row, given, until):
                         continue
@@ -277,7 +278,8 @@ class HoldfastSaver(BaseCheckpointSaver[str], DurableNodes):  # type: ignore[mis
                         found.append(await state.whole(tx, key, thread_id, row, self._load))
 
             await self._read(thread_id, read)
-        return found
+        # The newest of all threads together.
+        return sorted(found, key=lambda each: each.row.id, reverse=True)[:limit]
 
     def _tuple(self, found: FoundCheckpoint | None, config: Config) -> CheckpointTuple | None:
         if found is None:

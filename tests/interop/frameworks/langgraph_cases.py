@@ -246,6 +246,26 @@ class Everything(TypedDict):
     other: Any
 
 
+async def test_checkpoints_of_all_threads_are_listed_newest_first(hf: LocalHoldfast) -> None:
+    saver, made = HoldfastSaver(hf), []
+    for number in range(6):
+        thread = f"t{number % 3}"
+        checkpoint = {"v": 4, "id": f"{number:03}", "channel_values": {}, "channel_versions": {}}
+        about = {"even": number % 2 == 0}
+        await saver.aput(config_of(thread, checkpoint_ns=""), checkpoint, about, {})
+        made.append(checkpoint["id"])
+
+    async def listed(**options: Any) -> list[str]:
+        return [each.checkpoint["id"] async for each in saver.alist(None, **options)]
+
+    assert await listed() == made[::-1]
+    assert await listed(limit=2) == ["005", "004"]
+    assert await listed(limit=2, filter={"even": True}) == ["004", "002"]
+    assert await listed(limit=2, before=config_of(checkpoint_id="003")) == ["002", "001"]
+    blocking = await asyncio.to_thread(lambda: list(saver.list(None, limit=1)))
+    assert [each.checkpoint["id"] for each in blocking] == ["005"]
+
+
 async def test_values_equal_those_of_the_saver_in_memory(hf: LocalHoldfast) -> None:
     chance = random.Random(5)
     changes: list[Any] = []
