@@ -5,6 +5,7 @@ its id. A turn that was cut off and is entered again with the same prompt reads 
 """
 
 import json
+import warnings
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
@@ -122,6 +123,7 @@ class HoldfastDurability(BaseDurabilityCapability[Any]):
         super().__init__(**options)
         self._effects = {name: Effect(effect) for name, effect in (effects or {}).items()}
         self._on_unknown = on_unknown
+        self._has_warned = False
 
     @property
     def in_durable_context(self) -> bool:
@@ -131,7 +133,16 @@ class HoldfastDurability(BaseDurabilityCapability[Any]):
     def get_default_run_id(self) -> str | None:
         """Return the id of the run, which is equal when the turn is entered again."""
         turn = current.get(None)
-        return None if turn is None else turn.next_run_id()
+        if turn is not None:
+            return turn.next_run_id()
+        if not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                "The agent has HoldfastDurability and runs outside a turn, so nothing of the run "
+                "is durable; use `async with store.turn(...)`.",
+                stacklevel=2,
+            )
+        return None
 
     def get_default_conversation_id(self, run_id: str) -> str | None:
         """Return the id of a conversation that has none."""

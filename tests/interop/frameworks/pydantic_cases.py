@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import typing
+import warnings
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -488,10 +489,15 @@ async def test_an_approved_call_runs_once(hf: LocalHoldfast) -> None:
 
 async def test_outside_a_turn_nothing_is_recorded(hf: LocalHoldfast) -> None:
     effects: list[Any] = []
+    agent = payer(Scripted(("c1", {"cents": 5})), effects)
 
-    result = await payer(Scripted(("c1", {"cents": 5})), effects).run("Pay.")
+    with pytest.warns(UserWarning, match="outside a turn"):
+        result = await agent.run("Pay.")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = await agent.run("Pay.")
 
-    assert (result.output, effects) == ("done", [5])
+    assert (result.output, again.output, effects) == ("done", "done", [5, 5])
     assert (await hf.calls.list(hf.owner)).items == ()
 
 
