@@ -528,6 +528,34 @@ async def test_a_restart_without_the_function_still_opens_and_a_typo_does_not(ho
     assert outcomes(rows) == ["gone ok"]
 
 
+async def test_a_function_of_another_process_opens_a_session_also_once_that_is_gone(
+    home: Path,
+) -> None:
+    @tool(effect="pure")
+    async def gone() -> str:
+        """Go."""
+        return "here"
+
+    config = a_config(home, asks(call("gone")), says("done"))
+    async with asyncio.timeout(PATIENCE), open_holdfast(config=config) as server:
+        for name in ("goer", "later", "typo"):
+            tools = ["gnoe" if name == "typo" else "gone"]
+            await server.agents.create(server.owner, {"name": name, "slug": name, "tools": tools})
+        async with open_holdfast(config=config, scope=RunScope.OWN, tools=[gone]):
+            while not await server.workers.list(server.owner):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            session = await server.open("goer")
+            await server.send(session.id, "go")
+            rows = await played(server, session.id)
+        later = await server.open("later")
+        with pytest.raises(Invalid) as typo:
+            await server.open("typo")
+
+    assert outcomes(rows) == ["gone ok"]
+    assert [each.name for each in later.tools] == ["gone"]
+    assert typo.value.code is Code.UNKNOWN_TOOL
+
+
 async def test_arguments_that_do_not_fit_reach_no_function(home: Path) -> None:
     ran: list[int] = []
 

@@ -310,13 +310,15 @@ def require_played(session: Session) -> None:
 
 
 async def used_functions(tx: Tx, agent: Agent) -> frozenset[str]:
-    """Return the functions that the newest sessions of an agent were opened with.
+    """Return the functions that processes have or had, in so far as the store knows.
 
-    A process had them then; a new session waits until one has them again.
+    They were announced, or the newest sessions of the agent were opened with them. A new session
+    waits until a process has them again.
     """
     query = SessionQuery(owner=agent.owner, agent_id=agent.id, limit=_NEWEST_SESSIONS)
     sessions = [session for session, _ in await tx.sessions.page(query)]
-    return frozenset(name for session in sessions for name in functions_of(session.tools))
+    used = frozenset(name for session in sessions for name in functions_of(session.tools))
+    return used | await tx.workers.functions(agent.owner)
 
 
 async def find_agent(tx: Tx, owner: Owner, ref: str) -> Agent:

@@ -13,6 +13,8 @@ from holdfast.domain.tools import ToolSpec
 
 # A worker that was not heard of for this time is gone.
 WORKER_LEASE: Final = timedelta(seconds=30)
+# How long the store knows what a worker had that is gone.
+WORKER_KEPT: Final = timedelta(days=30)
 # How long a call that was offered to a worker is not offered to another one.
 OFFER_LEASE: Final = timedelta(seconds=10)
 CLAIM_SECONDS: Final = 15.0
@@ -24,6 +26,7 @@ WAIT_LONGEST: Final = 25.0
 WORK_MOST: Final = 64
 TOOLS_MOST: Final = 256
 NAME_LONGEST: Final = 255
+_FUNCTION: Final = "tool:"
 
 
 class WorkerTool(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -47,6 +50,14 @@ class Worker(Struct, frozen=True, kw_only=True):
     tools: tuple[WorkerTool, ...] = ()
     agents: tuple[AgentId, ...] = ()
     holder: str | None = None
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Return the names of the functions of a process that plays turns."""
+        names = (
+            each.removeprefix(_FUNCTION) for each in self.capabilities if each.startswith(_FUNCTION)
+        )
+        return () if self.holder is None else tuple(names)
 
 
 class WorkerRequest(Struct, frozen=True, kw_only=True):

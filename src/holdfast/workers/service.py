@@ -22,7 +22,7 @@ from holdfast.domain.ids import AgentId, CallId, Owner, SessionId, SessionKey, r
 from holdfast.domain.leases import parse_holder
 from holdfast.domain.queries import AgentQuery
 from holdfast.domain.text import require_text
-from holdfast.domain.time import instant
+from holdfast.domain.time import instant, microseconds
 from holdfast.domain.tools import Effect, ToolSpec
 from holdfast.domain.turns import results_after_attempts
 from holdfast.domain.waits import WaitReason
@@ -44,6 +44,7 @@ from holdfast.workers.model import (
     OFFER_LEASE,
     WAIT_LONGEST,
     WORK_MOST,
+    WORKER_KEPT,
     WORKER_LEASE,
     ClaimExtension,
     ClaimRequest,
@@ -353,7 +354,7 @@ class Workers:
     async def get(self, owner: Owner, worker_id: str) -> Worker:
         """Return a worker."""
         found = await self._store.read(Brief(lambda tx: tx.workers.of(owner, worker_id)))
-        if found is None:
+        if found is None or found.until <= self._now():
             raise worker_not_found()
         return found
 
@@ -491,10 +492,10 @@ class Workers:
             await self._agents.update(owner, agent_id, {"tools": tools})
 
     async def _save(self, worker: Worker) -> None:
-        now = self._journal.now()
+        before = microseconds(self._now() - WORKER_KEPT)
 
         async def write(tx: Tx) -> None:
-            await tx.workers.forget(worker.owner, now)
+            await tx.workers.forget(worker.owner, before)
             await tx.workers.save(worker)
 
         await self._store.write(Brief(write))

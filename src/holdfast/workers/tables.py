@@ -29,6 +29,13 @@ SELECT body, checksum
    AND until > :now
  ORDER BY id
 """
+EVERY = """
+-- The workers of an owner, those included that are gone.
+SELECT body, checksum
+  FROM workers
+ WHERE owner = :owner
+ ORDER BY id
+"""
 REMOVE = """
 -- Delete a worker.
 DELETE FROM workers
@@ -36,10 +43,10 @@ DELETE FROM workers
    AND id = :id
 """
 FORGET = """
--- Delete the workers of an owner that are gone.
+-- Delete the workers of an owner that are gone for long.
 DELETE FROM workers
  WHERE owner = :owner
-   AND until <= :now
+   AND until <= :before
 """
 
 # Created at import because msgspec prepares a type on first use, which is not thread-safe.
@@ -69,9 +76,14 @@ class WorkerRows:
     async def remove(self, owner: Owner, worker_id: str) -> None:
         await self._db.execute(REMOVE, {"owner": owner, "id": worker_id})
 
-    async def forget(self, owner: Owner, now: int) -> None:
-        """Delete the workers of an owner that are gone."""
-        await self._db.execute(FORGET, {"owner": owner, "now": now})
+    async def functions(self, owner: Owner) -> frozenset[str]:
+        """Return the names of the functions that processes have, or had until they were gone."""
+        found = sound(await self._db.fetch(EVERY, {"owner": owner}), _worker_of)
+        return frozenset(name for worker in found for name in worker.functions)
+
+    async def forget(self, owner: Owner, before: int) -> None:
+        """Delete the workers of an owner that were gone at a time."""
+        await self._db.execute(FORGET, {"owner": owner, "before": before})
 
 
 def _worker_of(row: Row) -> Worker:

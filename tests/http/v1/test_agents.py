@@ -1,14 +1,16 @@
 """Agents over HTTP: made, listed, changed and archived, in the contract's own words."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast import open_holdfast, tool
 from holdfast.domain.models import model_of
-from tests.http.v1.client import A_STRANGER, Visitor, refusal
+from tests.http.v1.client import A_STRANGER, Visitor, refusal, visiting
 from tests.marks import demands, each_case
-from tests.stand_ins import SettableClock
+from tests.stand_ins import PATIENCE, SettableClock
 
 pytestmark = pytest.mark.anyio
 
@@ -431,6 +433,23 @@ async def test_another_owner_sees_nothing_of_an_agent(visitor: Visitor) -> None:
         assert refusal(await other.delete(path)) == (404, "agent_not_found")
     assert (await other.get("/v1/agents?status=all")).document["data"] == []
     assert (await visitor.get("/v1/agents/mine")).document == made
+
+
+async def test_a_function_that_another_process_has_gets_no_warning(home: Path) -> None:
+    @tool
+    def telescope() -> None:
+        """Look far."""
+
+    body = {"name": "Far", "system_prompt": "", "tools": ["telescope"]}
+    async with open_holdfast(home) as house, visiting(house) as visitor:
+        alone = await visitor.post("/v1/agents", body)
+        async with asyncio.timeout(PATIENCE), open_holdfast(home, tools=[telescope]):
+            while not await house.workers.list(house.owner):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            made = await visitor.post("/v1/agents", body | {"name": "Farther"})
+
+    assert len(alone.document["warnings"]) == 1
+    assert "warnings" not in made.document
 
 
 async def test_a_name_that_no_tool_has_is_stored_with_a_warning(visitor: Visitor) -> None:

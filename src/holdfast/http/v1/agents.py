@@ -56,7 +56,7 @@ async def create_agent(request: RouteRequest[NoQuery, AgentPost]) -> Response:
         request.owner, agent_fields(request.body), id=chosen_id(request)
     )
     return created_response(
-        replace(agent_form(new.value), warnings=_warnings(request) or UNSET),
+        replace(agent_form(new.value), warnings=await _warnings(request) or UNSET),
         is_new=new.is_new,
         location=f"/v1/agents/{new.value.id}",
     )
@@ -119,10 +119,15 @@ async def _apply_changes(request: RouteRequest[NoQuery, AgentPatch], agent: Agen
     )
 
 
-def _warnings(request: RouteRequest[NoQuery, AgentPost]) -> tuple[str, ...]:
+async def _warnings(request: RouteRequest[NoQuery, AgentPost]) -> tuple[str, ...]:
     """Return what is said of bare names that no tool has; definitions are their author's."""
     names = [each for each in request.body.tools if isinstance(each, str)]
-    return tool_warnings(names, request.holdfast.tools.names(request.owner))
+    functions = request.holdfast.tools.names(request.owner)
+    if not tool_warnings(names, functions):
+        return ()
+    # Another process may have them.
+    workers = await request.holdfast.workers.list(request.owner)
+    return tool_warnings(names, functions.union(*(each.functions for each in workers)))
 
 
 def _require_admin(request: RouteRequest[Any, Any]) -> None:
