@@ -6,6 +6,7 @@ from holdfast.domain.approvals import Question
 from holdfast.domain.drafts import (
     ApprovalDecided,
     CallDetails,
+    CallsRequested,
     CostDraft,
     Draft,
     MessageDraft,
@@ -26,6 +27,7 @@ OWN = {
     Summary,
     ToolsFound,
     CallDetails,
+    CallsRequested,
 }
 
 

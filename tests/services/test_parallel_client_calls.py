@@ -9,17 +9,18 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast import Holdfast, Session, open_holdfast
+from holdfast import Holdfast, Session, Status, open_holdfast, tool
 from holdfast.config import Config
 from holdfast.domain.calls import Call, CallState
 from holdfast.domain.errors import Code, Conflict, Invalid
 from holdfast.domain.events import ToolRequested, TurnPaused
 from holdfast.domain.messages import ResultStatus
+from holdfast.domain.tools import ToolSpec
 from holdfast.domain.waits import WaitReason
 from holdfast.engine.projection import project
 from holdfast.services.calls import CallAnswer
 from holdfast.services.turns import Turns
-from holdfast.workers.model import ClaimRequest
+from holdfast.workers.model import ClaimRequest, WorkerRequest
 from tests.houses import current, played, script
 from tests.marks import each_case
 from tests.services.test_client_calls import OK, a_house, payloads_of, requested, results
@@ -240,3 +241,84 @@ async def test_a_child_works_while_a_client_does(home: Path, is_client_first: bo
     assert waiting.call_ids == ("c1", "c2")
     assert sorted(outcomes(rows)) == ["invoke_agent ok", "look ok"]
     assert rows[-1].text == "done"
+
+
+async def test_a_client_is_asked_while_a_function_of_the_same_step_runs(home: Path) -> None:
+    """Each waits for another kind, so that only all at once can end."""
+    answered = asyncio.Event()
+    seen: list[str] = []
+
+    @tool(effect="idempotent", parallel=True)
+    async def here(name: str) -> str:
+        """Wait for the client."""
+        seen.append(name)
+        await answered.wait()
+        return name
+
+    calls = (
+        call("here", "c1", name="x"),
+        call("look", "c2"),
+        call("invoke_agent", "c3", agent="helper", task="Look"),
+        call("here", "c4", name="y"),
+    )
+    async with a_house(a_config(home, asks(*calls), says("done")), tools=[here]) as house:
+        own = home.parent / "helper"
+        own.mkdir()
+        helper = script(own, says("found"))
+        await house.agents.create(
+            house.owner, {"name": "Helper", "slug": "helper", "models": [helper]}
+        )
+        starter = {"name": "invoke_agent", "agents": ["helper"]}
+        session = await sent(house, [starter, a_tool(), "here"])
+        request = WorkerRequest(name="w", tools=(ToolSpec(name="look"),))
+        worker = await house.workers.register(house.owner, request)
+        work = await house.workers.next(house.owner, worker.id, claim=True)
+        (offered,) = work.calls
+        running = await current(house, session)
+        await give(house, session, "c2", claim=offered.claim)
+        answered.set()
+        rows = await played(house, session.id)
+
+    assert (running.status, running.waiting, sorted(seen)) == (Status.RUNNING, None, ["x", "y"])
+    assert sorted(outcomes(rows)) == ["here ok", "here ok", "invoke_agent ok", "look ok"]
+    shown = [each.call_id for each in project(rows, turn=1) if each.role == "tool"]
+    assert shown == ["c1", "c2", "c3", "c4"]
+    assert rows[-1].text == "done"
+
+
+async def test_a_mixed_step_is_continued_after_its_process_has_left(home: Path) -> None:
+    """The client's call stays requested, the function runs again, and the child is found."""
+    runs: list[int] = []
+    is_over = asyncio.Event()
+
+    @tool(effect="idempotent", parallel=True)
+    async def here() -> str:
+        """Wait."""
+        runs.append(1)
+        await is_over.wait()
+        return "here"
+
+    child = call("invoke_agent", "c3", agent="helper", task="Look")
+    config = a_config(home, asks(call("here", "c1"), call("look", "c2"), child), says("done"))
+    async with a_house(config, tools=[here]) as house:
+        own = home.parent / "helper"
+        own.mkdir()
+        helper = script(own, says("found"))
+        await house.agents.create(
+            house.owner, {"name": "Helper", "slug": "helper", "models": [helper]}
+        )
+        starter = {"name": "invoke_agent", "agents": ["helper"]}
+        session = await sent(house, [starter, a_tool(), "here"])
+        while CallState.REQUESTED not in (await calls_now(house, session)).values():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    is_over.set()
+    async with a_house(config, tools=[here]) as house:
+        await give(house, session, "c2")
+        rows = await played(house, session.id)
+        events = [
+            each for each in await payloads_of(house, session) if isinstance(each, ToolRequested)
+        ]
+        family = (await house.sessions.get(house.owner, session.id)).children
+
+    assert sorted(outcomes(rows)) == ["here ok", "invoke_agent ok", "look ok"]
+    assert (len(runs), len(events), family) == (2, 1, 1)

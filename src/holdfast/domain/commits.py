@@ -18,6 +18,7 @@ from holdfast.domain.costs import CostEntry
 from holdfast.domain.drafts import (
     ApprovalDecided,
     CallDetails,
+    CallsRequested,
     CostDraft,
     Draft,
     MessageDraft,
@@ -238,6 +239,9 @@ class CommitBuilder:
                 case ToolsFound():
                     self._tools = (*self._tools, *draft.names)
                     # Advances `updated_at`, so that clients comparing times see a change.
+                    self.tick()
+                # Written beside the commit, with what is known of the clients.
+                case CallsRequested():
                     self.tick()
                 case CallDetails():
                     details = calls.add_details(self.redact(draft.arguments))

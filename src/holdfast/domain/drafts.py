@@ -3,6 +3,7 @@
 A batch of drafts is one transaction: it takes effect only when all of it is on disk.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -92,6 +93,12 @@ class ToolsFound(Struct, frozen=True, kw_only=True):
     names: tuple[str, ...]
 
 
+class CallsRequested(Struct, frozen=True, kw_only=True):
+    """Calls that clients are asked to run, within so many seconds, while others of the turn run."""
+
+    timeouts: Mapping[CallId, float]
+
+
 class CallDetails(Struct, frozen=True, kw_only=True):
     """Call details that an external agent sent after the call's row, which is not changed."""
 
@@ -139,6 +146,7 @@ Draft = (
     | TitleChange
     | Summary
     | ToolsFound
+    | CallsRequested
     | CallDetails
     | Payload
 )

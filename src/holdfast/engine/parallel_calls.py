@@ -9,9 +9,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from holdfast.domain.calls import Call
+from holdfast.domain.calls import Call, CallState
+from holdfast.domain.drafts import CallsRequested
 from holdfast.domain.ids import CallId
-from holdfast.domain.tools import Effect
+from holdfast.domain.tools import INVOKE_AGENT, Effect
 from holdfast.domain.waits import WaitReason
 from holdfast.engine.tool_calls import answer, dispatch
 from holdfast.engine.turn_state import TurnState
@@ -46,12 +47,17 @@ async def dispatch_together(
     toolbox: Toolbox, state: TurnState, calls: Sequence[Call], new_id: Callable[[], str]
 ) -> None:
     """Run calls at once and write their results; raises `TurnPausedError` if some have to wait."""
+    workspace = state.turn.workspace
+    pausing = {INVOKE_AGENT, *(workspace.client_tools if workspace is not None else ())}
     while calls:
+        # Some of them run here, for as long as they take.
+        is_mixed = any(call.name not in pausing for call in calls)
         paused: dict[CallId, TurnPausedError] = {}
         try:
             async with asyncio.TaskGroup() as group:
                 for call in calls:
-                    group.create_task(_run(toolbox, state, call, new_id, paused))
+                    run = _run(toolbox, state, call, new_id, paused, is_mixed=is_mixed)
+                    group.create_task(run)
         except BaseExceptionGroup as failed:
             raise failed.exceptions[0] from None
         waiting = [call for call in calls if call.id in paused]
@@ -68,11 +74,16 @@ async def _run(
     call: Call,
     new_id: Callable[[], str],
     paused: dict[CallId, TurnPausedError],
+    *,
+    is_mixed: bool,
 ) -> None:
     try:
         done = await dispatch(toolbox, state, call, new_id)
     except TurnPausedError as error:
         paused[call.id] = error
+        # The client need not wait for them. Without them the request and the pause are one commit.
+        if error.timeouts and is_mixed and call.state is not CallState.REQUESTED:
+            await state.emit((CallsRequested(timeouts=error.timeouts),))
     else:
         await state.emit(answer(call, done))
 

@@ -1,7 +1,7 @@
 """Calls: list tool calls, answer those that a client runs, settle those with unknown outcome."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
@@ -45,7 +45,7 @@ from holdfast.domain.sessions import Created, admit_turn, has_waiting_turn
 from holdfast.domain.text import require_text, wrong_type
 from holdfast.domain.time import instant
 from holdfast.domain.tools import Effect, ResultCode
-from holdfast.domain.waits import Wait, WaitReason
+from holdfast.domain.waits import WaitReason
 from holdfast.ports.runtime import Coordinator
 from holdfast.ports.store import Store, Tx
 from holdfast.ports.system import Clock
@@ -369,19 +369,19 @@ def has_answer(writer: SessionWriter, call_ids: Iterable[CallId]) -> bool:
     return not all(is_open(_require_call(writer.known_call(each))) for each in call_ids)
 
 
-async def request_calls(
-    writer: SessionWriter, wait: Wait, timeouts: Mapping[CallId, float]
-) -> Wait:
-    """Ask clients to run calls within so many seconds; return the wait with the first deadline."""
+async def request_calls(writer: SessionWriter, timeouts: Mapping[CallId, float]) -> list[datetime]:
+    """Ask clients to run calls within so many seconds; return all deadlines of the turn.
+
+    Calls that they were asked to run before stay as they are.
+    """
     if not timeouts:
-        return wait
+        return []
     now = instant(writer.tick())
     asked = {call.id: request async for call, request in requested_calls(writer)}
     for call_id in [each for each in timeouts if each not in asked]:
         asked[call_id] = ClientRequest(deadline_at=now + timedelta(seconds=timeouts[call_id]))
         await ask_client(writer, _require_call(writer.known_call(call_id)), asked[call_id])
-    ends = [request.deadline_at for request in asked.values()]
-    return replace(wait, until=min(ends if wait.until is None else [*ends, wait.until]))
+    return [request.deadline_at for request in asked.values()]
 
 
 async def ask_client(writer: SessionWriter, call: Call, request: ClientRequest) -> None:

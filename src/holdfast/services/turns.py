@@ -7,13 +7,22 @@ session over, and `domain/turns.py` decides how a turn is repaired.
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum, auto
+from typing import Final
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from holdfast.domain.agents import Runtime as AgentRuntime
 from holdfast.domain.commits import CommitBuilder
 from holdfast.domain.costs import CostSum
-from holdfast.domain.drafts import Draft, MessageDraft, Outcome, Summary, ToolsFound
+from holdfast.domain.drafts import (
+    CallsRequested,
+    Draft,
+    MessageDraft,
+    Outcome,
+    Summary,
+    ToolsFound,
+)
 from holdfast.domain.errors import Code, Conflict, HoldfastError, StorageFull, Unavailable
 from holdfast.domain.events import (
     Channel,
@@ -166,7 +175,9 @@ class Turns:
                 return TurnWritten.GOES_ON
             if has_answer(writer, paused.timeouts):
                 return TurnWritten.GOES_ON
-            await pause_turn(writer, await request_calls(writer, wait, paused.timeouts))
+            ends = await request_calls(writer, paused.timeouts)
+            until = min(ends if wait.until is None else [*ends, wait.until], default=None)
+            await pause_turn(writer, replace(wait, until=until))
             return TurnWritten.PAUSED
 
         written = await self._journal.write_by_key(lease.key, write, lease=lease)
@@ -190,13 +201,20 @@ class Turns:
         return await self._journal.write_by_key(lease.key, write, lease=lease)
 
     async def record_beside(
-        self, lease: Lease, write: Callable[[CommitBuilder], TurnWritten], lost: Outcome | None
+        self,
+        lease: Lease,
+        write: Callable[[CommitBuilder], TurnWritten],
+        drafts: Sequence[Draft],
+        lost: Outcome | None,
     ) -> TurnWritten:
         """Write a batch in a transaction; fail the session if its agent was lost."""
 
         async def write_in(writer: SessionWriter) -> tuple[TurnWritten, SessionId]:
             await writer.load_turn()
             written = write(writer)
+            for draft in drafts:
+                if isinstance(draft, CallsRequested):
+                    await request_calls(writer, draft.timeouts)
             if lost is not None:
                 await fail_session(writer, lost)
             return written, writer.state.session_id
@@ -215,6 +233,10 @@ class Turns:
             message="Internal error in Holdfast; see the log for details.",
             correlation_id=correlation_id,
         )
+
+
+# Drafts that are more than the rows of a session.
+_BESIDE: Final = frozenset({CallsRequested, ToolsFound})
 
 
 async def _nothing() -> TurnWritten:
@@ -252,9 +274,10 @@ class Emitter:
             return TurnWritten.NEXT_TURN_WAITS if waits else TurnWritten.ALL_ENDED
 
         is_lost = outcome is not None and outcome.is_lost
-        # These change more than the session: its agent's zone, or the tools beside its state.
-        if is_lost or ToolsFound in map(type, drafts):
-            return self._turns.record_beside(self._lease, write, outcome if is_lost else None)
+        # These change more than the session: its agent's zone, or what is stored beside its state.
+        if is_lost or not _BESIDE.isdisjoint(map(type, drafts)):
+            lost = outcome if is_lost else None
+            return self._turns.record_beside(self._lease, write, drafts, lost)
         return self._journal.commit(self._lease, write)
 
     def _redact(self, batch: Sequence[Draft], *, is_last: bool) -> Sequence[Draft]:

@@ -62,7 +62,6 @@ SELECT c.session_key, s.id, c.id
  WHERE c.state = 'requested'
    AND c.name = :name
    AND s.owner = :owner
-   AND s.until < 0
    AND r.until <= :now{conditions}
  ORDER BY c.session_key
  LIMIT :limit
