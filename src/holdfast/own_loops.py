@@ -28,7 +28,10 @@ L = TypeVar("L", bound="Callable[[Turn], Awaitable[str | None]]")
 class TurnBranch(Protocol):
     """A part of a turn with an order of its own; each task of a loop needs one."""
 
+    random: Random
+
     def branch(self, name: str) -> "TurnBranch": ...
+    def uuid4(self) -> UUID: ...
     def call(
         self,
         name: str,
@@ -64,7 +67,6 @@ class Turn(TurnBranch, Protocol):
     """One turn of a loop of the user's own."""
 
     attempt: int
-    random: Random
 
     @property
     def session(self) -> Session: ...
@@ -88,7 +90,6 @@ class Turn(TurnBranch, Protocol):
     ) -> None: ...
     def end(self, stop_reason: StopReason | str = ...) -> None: ...
     async def now(self) -> datetime: ...
-    def uuid4(self) -> UUID: ...
 
 
 class LoopService(Protocol):

@@ -29,7 +29,7 @@ from holdfast import (
     Usage,
     open_holdfast,
 )
-from holdfast.domain.messages import Message, Step
+from holdfast.domain.messages import Message, Notice, NoticeCode, Step
 from holdfast.domain.waits import WaitReason
 from tests.houses import current, payloads
 from tests.stand_ins import PATIENCE
@@ -499,3 +499,39 @@ async def test_a_turn_that_has_ended_is_not_entered_again(hf: Holdfast) -> None:
 
     assert refused.value.code is Code.TURN_ENDED
     assert texts(await hf.read(session.id)) == [("user", "Go"), ("assistant", "done")]
+
+
+async def test_what_decides_is_found_again_and_what_is_left_over_is_named(hf: Holdfast) -> None:
+    session, message, seen = await hf.open(), str(uuid4()), list[object]()
+
+    async def play(said: str, *, is_cut: bool) -> None:
+        async with hf.turn(session.id, "Go", id=message) as turn:
+            was_replaying, shown = turn.is_replaying, len(turn.messages)
+            found = [turn.random.random(), turn.uuid4(), await turn.now()]
+            # The order in which tasks draw does not matter.
+            parts = [turn.branch("a"), turn.branch("b")]
+            found += [part.uuid4() for part in (parts if is_cut else parts[::-1])][
+                :: 1 if is_cut else -1
+            ]
+            await turn.call("look", {"n": 1}, run=look, effect="pure")
+            await turn.say(said)
+            seen.append((found, len(turn.messages), shown))
+            if is_cut:
+                await turn.call("look", {"n": 2}, run=look, effect="pure")
+                raise SystemExit
+            assert (was_replaying, turn.is_replaying) == (True, True)
+
+    async def look(n: int) -> int:
+        return n
+
+    with pytest.raises(SystemExit):
+        await play("first", is_cut=True)
+    await play("second", is_cut=False)
+    rows = await hf.read(session.id)
+
+    assert seen[0] == seen[1]
+    assert [row.text for row in rows if row.role is Role.ASSISTANT] == ["first"]
+    notices = [part for row in rows for part in row.parts if isinstance(part, Notice)]
+    (left,) = [each for each in notices if each.code is NoticeCode.REPLAY_LEFTOVER]
+    assert "look" in left.text
+    assert (await current(hf, session)).last_stop is StopReason.STOP

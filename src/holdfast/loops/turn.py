@@ -114,6 +114,11 @@ class Branch:
         self._task = asyncio.current_task()
         self._count = 0
         self._branches: set[str] = set()
+        self.random = random.Random("/".join((turn.session.id, str(turn.number), *path)))  # noqa: S311
+
+    def uuid4(self) -> UUID:
+        """Return a random id that a replay repeats."""
+        return UUID(int=self.random.getrandbits(128), version=4)
 
     def branch(self, name: str) -> "Branch":
         """Return a branch for another task; its name is unique within this one."""
@@ -250,12 +255,12 @@ class LoopTurn(Branch):
         attempt: int = 1,
         max_calls: int = 1_000,
     ) -> None:
+        self._input = turn
         super().__init__(self)
         # Set when the loop has ended or its block was left.
         self.is_over = False
         self.parts = parts
         self.attempt = attempt
-        self._input = turn
         self._state = TurnState(turn, emit)
         self._max_calls = max_calls
         self._entries = 0
@@ -284,7 +289,6 @@ class LoopTurn(Branch):
         self._step: StepStarted | None = None
         self._offset = 0
         self._ending: StopReason | None = None
-        self.random = random.Random(f"{self.session.id}/{turn.turn}")  # noqa: S311 — repeatable
 
     @property
     def session(self) -> Session:
@@ -318,10 +322,6 @@ class LoopTurn(Branch):
     def is_replaying(self) -> bool:
         """Whether recorded entries are still ahead."""
         return self._reached < len(self._earlier)
-
-    def uuid4(self) -> UUID:
-        """Return a random id that a replay repeats."""
-        return UUID(int=self.random.getrandbits(128), version=4)
 
     async def now(self) -> datetime:
         """Return the time as a recorded step."""
