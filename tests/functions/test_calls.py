@@ -556,6 +556,32 @@ async def test_a_function_of_another_process_opens_a_session_also_once_that_is_g
     assert typo.value.code is Code.UNKNOWN_TOOL
 
 
+async def test_a_call_cut_off_as_repeatable_is_unknown_once_its_tool_is_unsafe(home: Path) -> None:
+    begun, runs = asyncio.Event(), list[str]()
+
+    async def go() -> None:
+        """Go."""
+        runs.append("first")
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def again() -> None:
+        """Go."""
+        runs.append("again")
+
+    config = a_config(home, asks(call("go")), says("done"))
+    async with asyncio.timeout(PATIENCE):
+        async with open_holdfast(config=config, tools=[tool(go, effect="pure")]) as hf:
+            agent = await hf.agents.create(hf.owner, {"name": "Goer", "tools": ["go"]})
+            session = await hf.open(agent.slug)
+            await hf.send(session.id, "go")
+            await begun.wait()
+        async with open_holdfast(config=config, tools=[tool(again, name="go")]) as hf:
+            rows = await played(hf, session.id)
+
+    assert (outcomes(rows), runs) == (["go unknown/unknown"], ["first"])
+
+
 async def test_arguments_that_do_not_fit_reach_no_function(home: Path) -> None:
     ran: list[int] = []
 
