@@ -42,6 +42,17 @@ def test_a_view_that_lacks_a_record_has_to_be_read() -> None:
     assert (complete, lacking) == ((0, 7), None)
 
 
+def test_views_of_a_write_whose_end_is_not_known_have_to_be_read() -> None:
+    views, keys = LiveViews(), [SessionKey(1), SessionKey(2)]
+    for key in keys:
+        views.extend(key, "items", [a_record(1)]).version = (0, 7)
+
+    views.expire({keys[0]})
+
+    found = [views.get(key, "items") for key in keys]
+    assert [each and each.version for each in found] == [None, (0, 7)]
+
+
 def test_views_that_were_not_used_for_the_longest_time_are_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

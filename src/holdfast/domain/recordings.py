@@ -7,7 +7,7 @@ as well, so that no row is changed or deleted.
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
@@ -464,3 +464,9 @@ class LiveViews:
         while self._weight > _VIEWS_MOST and len(self._known) > 1:
             self._weight -= self._known.popitem(last=False)[1].weight
         return view
+
+    def expire(self, keys: Container[SessionKey]) -> None:
+        """Note that the views of sessions may lack something that was stored."""
+        for (key, _), view in self._known.items():
+            if key in keys:
+                view.version = None

@@ -530,21 +530,26 @@ class ForeignSessions:
 
         With `settles` the turn ends if the last message answers it.
         """
-        written: list[ForeignWriter] = []
+        begun: list[ForeignWriter] = []
 
         async def work(writer: SessionWriter) -> T:
             foreign = ForeignWriter(writer, self._views, self._leases, self._models)
+            begun.append(foreign)
             await foreign.enter(self._journal.find_live(self.owner, session_id))
             result = await compose(foreign)
             if settles:
                 foreign.settle()
-            written.append(foreign)
             return result
 
-        result = await self._journal.write(self.owner, session_id, work)
+        try:
+            result = await self._journal.write(self.owner, session_id, work)
+        except BaseException:
+            # It may be on disk nevertheless.
+            self._views.expire({foreign.key for foreign in begun})
+            raise
         # Only now, because a transaction may run again or be rolled back.
-        for stream, record in written[-1].added:
-            self._views.extend(written[-1].key, stream, [record])
+        for stream, record in begun[-1].added:
+            self._views.extend(begun[-1].key, stream, [record])
         return result
 
     async def end_turn(self, session_id: SessionId, outcome: Outcome) -> None:

@@ -165,6 +165,32 @@ async def test_a_repeated_batch_is_written_once(hf: LocalHoldfast) -> None:
     assert await store.list_subkeys(KEY) == ["subagents/agent-1"]
 
 
+@pytest.mark.parametrize("is_after", [False, True])
+async def test_a_batch_whose_write_failed_is_repeated(
+    hf: LocalHoldfast, monkeypatch: pytest.MonkeyPatch, is_after: bool
+) -> None:
+    """The SDK repeats it: it finds all of the batch, or nothing."""
+    store, write = HoldfastSessionStore(hf), hf.store.write
+    zero, one, two = user("zero"), user("one"), user("two")
+    await store.append(KEY, [zero])
+    before = await store.load(KEY)
+
+    async def fail(*given: Any, **more: Any) -> None:
+        if is_after:
+            await write(*given, **more)
+        raise OSError("the disk is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(hf.store, "write", fail)
+        with pytest.raises(OSError, match="gone"):
+            await store.append(KEY, [one, two])
+    found = await store.load(KEY)
+    await store.append(KEY, [one, two])
+
+    assert (before, found) == ([zero], [zero, one, two] if is_after else [zero])
+    assert await store.load(KEY) == [zero, one, two]
+
+
 async def test_another_content_under_a_known_id_is_kept_and_not_loaded(hf: LocalHoldfast) -> None:
     store, one = HoldfastSessionStore(hf), user("one")
     await store.append(KEY, [one])
