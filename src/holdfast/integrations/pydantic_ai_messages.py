@@ -29,6 +29,13 @@ from holdfast.integrations.calls import NOT_RUN, UNKNOWN_OUTCOME
 from holdfast.integrations.records import ForeignCost, ForeignEntry
 
 _KNOWN: Final = {UNKNOWN_OUTCOME: ResultStatus.UNKNOWN, NOT_RUN: ResultStatus.SKIPPED}
+# How a call ended without success; one that was interrupted may have taken effect.
+_OUTCOMES: Final = {
+    "failed": ResultStatus.ERROR,
+    "denied": ResultStatus.ERROR,
+    "retried": ResultStatus.ERROR,
+    "interrupted": ResultStatus.UNKNOWN,
+}
 _CALLS: Final = frozenset({"tool-call", "builtin-tool-call"})
 _RETURNS: Final = frozenset({"tool-return", "builtin-tool-return"})
 MediaOf = dict[str, tuple[str, bytes]]
@@ -39,13 +46,14 @@ def entry_of(message: Any) -> ForeignEntry:
     media: MediaOf = {}
     drafts: list[MessageDraft] = []
     said: list[Part] = []
+    role = Role.ASSISTANT if message.kind == "response" else Role.USER
     for part in message.parts:
         if part.part_kind in {"text", "thinking", "file", "speech"}:
             said += _spoken(part, media)
             continue
-        drafts += _flushed(said)
+        drafts += _flushed(said, role)
         drafts += _drafts(part, media)
-    drafts += _flushed(said)
+    drafts += _flushed(said, role)
     return ForeignEntry(
         kind=message.kind, raw=b"", drafts=tuple(drafts), media=tuple(media.values())
     )
@@ -70,20 +78,22 @@ def cost_of(message: Any, entry_id: str) -> ForeignCost | None:
     )
 
 
-def _flushed(said: list[Part]) -> list[MessageDraft]:
+def _flushed(said: list[Part], role: Role) -> list[MessageDraft]:
     parts = tuple(said)
     said.clear()
-    return [MessageDraft(role=Role.ASSISTANT, parts=parts)] if parts else []
+    return [MessageDraft(role=role, parts=parts)] if parts else []
 
 
 def _spoken(part: Any, media: MediaOf) -> list[Part]:
     if part.part_kind == "file":
         return [_media(part.content, media)]
+    audio = getattr(part, "audio", None)
+    heard = [_media(audio, media)] if audio is not None else []
     text = getattr(part, "content", None) or getattr(part, "transcript", None)
     if not isinstance(text, str) or not text:
-        return []
+        return heard
     is_thought = part.part_kind == "thinking"
-    return [Reasoning(text=_clean(text)) if is_thought else Text(text=_clean(text))]
+    return [*heard, Reasoning(text=_clean(text)) if is_thought else Text(text=_clean(text))]
 
 
 def _drafts(part: Any, media: MediaOf) -> list[MessageDraft]:
@@ -151,12 +161,9 @@ def arguments_of(given: Any) -> dict[str, Any]:
 def _result(part: Any) -> ToolResult:
     said = _as_text(part.content)
     status = _KNOWN.get(said, ResultStatus.OK)
-    is_failed = part.part_kind == "retry-prompt" or getattr(part, "outcome", "") in {
-        "failed",
-        "denied",
-    }
-    if status is ResultStatus.OK and is_failed:
-        status = ResultStatus.ERROR
+    if status is ResultStatus.OK:
+        outcome = "retried" if part.part_kind == "retry-prompt" else getattr(part, "outcome", "")
+        status = _OUTCOMES.get(outcome, ResultStatus.OK)
     error = None
     if status is not ResultStatus.OK:
         code = ResultCode.UNKNOWN if status is ResultStatus.UNKNOWN else ResultCode.FAILED
