@@ -65,6 +65,16 @@ def test_a_part_of_a_response_is_one_message(part: Any, role: Role, kinds: list[
     assert rows(m.ModelResponse(parts=[part])) == [(role, kinds)]
 
 
+def test_instructions_are_shown_when_they_change() -> None:
+    request = m.ModelRequest(parts=[m.UserPromptPart("Hi")], instructions="Be short.")
+
+    found = [
+        [draft.role for draft in entry_of(request, told).drafts] for told in (None, "Be short.")
+    ]
+
+    assert found == [[Role.USER, Role.SYSTEM], [Role.USER]]
+
+
 def test_what_is_said_in_one_response_is_one_message_up_to_a_call() -> None:
     parts = [m.ThinkingPart("Hm"), m.TextPart("I pay."), m.ToolCallPart("pay", {}, "t")]
 

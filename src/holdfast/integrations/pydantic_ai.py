@@ -309,8 +309,14 @@ async def _show(
         id_ = line[place]
         return new[id_] if id_ in new else _entry(id_, entries[id_]).message
 
+    def instructed(place: int) -> str | None:
+        earlier = map(message, reversed(range(place)))
+        return next((each.instructions for each in earlier if each.kind == "request"), None)
+
     def make(place: int) -> ForeignEntry:
-        entry = entry_of(message(place))
+        made = message(place)
+        is_instructed = made.kind == "request" and made.instructions
+        entry = entry_of(made, instructed(place) if is_instructed else None)
         (first, *_) = entry.drafts or (None,)
         said = first.parts[0] if first is not None and first.role is Role.USER else None
         known = prompts.pop(said.text, None) if isinstance(said, Text) else None

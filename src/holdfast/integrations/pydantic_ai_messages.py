@@ -41,8 +41,11 @@ _RETURNS: Final = frozenset({"tool-return", "builtin-tool-return"})
 MediaOf = dict[str, tuple[str, bytes]]
 
 
-def entry_of(message: Any) -> ForeignEntry:
-    """Return a message as a record with its messages; the key and the content are the caller's."""
+def entry_of(message: Any, instructed: str | None = None) -> ForeignEntry:
+    """Return a message as a record with its messages; the key and the content are the caller's.
+
+    `instructed` are the instructions of the request before, which each one repeats.
+    """
     media: MediaOf = {}
     drafts: list[MessageDraft] = []
     said: list[Part] = []
@@ -54,6 +57,9 @@ def entry_of(message: Any) -> ForeignEntry:
         drafts += _flushed(said, role)
         drafts += _drafts(part, media)
     drafts += _flushed(said, role)
+    text = _clean(getattr(message, "instructions", None) or "")
+    if text and text != _clean(instructed or ""):
+        drafts.append(_message(Role.SYSTEM, Notice(code=NoticeCode.INSTRUCTIONS, text=text)))
     return ForeignEntry(
         kind=message.kind, raw=b"", drafts=tuple(drafts), media=tuple(media.values())
     )

@@ -205,6 +205,18 @@ async def test_a_conversation_is_a_session_with_turns_and_costs(hf: LocalHoldfas
     assert (await hf.sessions.verify(hf.owner, session.id)).faults == ()
 
 
+async def test_instructions_are_a_notice_when_they_change(hf: LocalHoldfast) -> None:
+    store = HoldfastConversationStore(hf)
+    for number, text in enumerate(("Be short.", "Be short.", "Be long.")):
+        loaded = await store.load("c") or Conversation(conversation_id="c")
+        said = m.ModelRequest(parts=[m.UserPromptPart(f"{number}")], instructions=text)
+        loaded.messages.extend([said, response_of("ok")])
+        await store.save(loaded)
+
+    notices = [row.parts[0].text for row in await rows(hf) if row.role is Role.SYSTEM]
+    assert notices == ["Be short.", "Be long."]
+
+
 async def test_a_left_branch_is_withdrawn(hf: LocalHoldfast) -> None:
     store = HoldfastConversationStore(hf)
     await store.save(talk("one", "two", "three", "four"))
