@@ -50,6 +50,11 @@ def assistant(block: dict[str, Any], **fields: Any) -> dict[str, Any]:
             Role.SYSTEM,
             Notice(code=NoticeCode.HARNESS, text="No key"),
         ),
+        (
+            {"type": "system", "subtype": "api_error", "content": "Overloaded"},
+            Role.SYSTEM,
+            Notice(code=NoticeCode.HARNESS, text="Overloaded"),
+        ),
         (assistant({"type": "thinking", "thinking": "Hm"}), Role.ASSISTANT, Reasoning(text="Hm")),
         (
             assistant({"type": "tool_use", "id": "t", "name": "Bash", "input": {"a": 1}}),
@@ -64,7 +69,18 @@ def test_an_entry_is_one_message(entry: dict[str, Any], role: Role, part: Part) 
     assert (draft.role, draft.parts) == (role, (part,))
 
 
-@each_case("entry", [{"type": "mode"}, {"type": "summary"}, {"type": "user"}, user([]), "text", {}])
+@each_case(
+    "entry",
+    [
+        {"type": "system", "subtype": "turn_duration"},
+        {"type": "mode"},
+        {"type": "summary"},
+        {"type": "user"},
+        user([]),
+        "text",
+        {},
+    ],
+)
 def test_other_entries_say_nothing(entry: Any) -> None:
     assert mapped(entry).drafts == ()
 

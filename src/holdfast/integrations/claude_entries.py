@@ -30,6 +30,8 @@ Entry = Mapping[str, Any]
 _SYNTHETIC: Final = "<synthetic>"
 # What the program writes of calls that were cut off, when it resumes.
 _UNKNOWN: Final = ("outcome is unknown", "unknown outcome", "outcome unknown", "interrupted")
+# What the program says beside the conversation; other entries of its system are bookkeeping.
+_SHOWN: Final = frozenset({"api_error", "local_command", "informational"})
 _TITLES: Final = {"custom-title": "customTitle", "ai-title": "aiTitle"}
 
 
@@ -51,6 +53,10 @@ def mapped(entry: Any) -> Mapped:
     if isinstance(kind, str) and kind in _TITLES:
         title = entry.get(_TITLES[kind])
         return Mapped(title=title if isinstance(title, str) else None)
+    if kind == "system" and entry.get("subtype") in _SHOWN:
+        text = _text(entry.get("content"))
+        notice = Notice(code=NoticeCode.HARNESS, text=text)
+        return Mapped(drafts=(_draft(Role.SYSTEM, notice),) if text else ())
     if kind not in {"user", "assistant"} or not isinstance(message, Mapping):
         return Mapped()
     blocks = list(_blocks(message.get("content")))
