@@ -56,7 +56,7 @@ class SimpleListSession(HoldfastSession):
         if history:
             self.bridge.run_sync(lambda: self.add_items(list(history)))
 
-    async def _opened(self) -> Any:
+    async def _open_session(self) -> Any:
         if self._known is None:
             sessions = self.bridge.parts.sessions
             self._known = await sessions.open(FRAMEWORK, self._native, agent="cases")
