@@ -245,13 +245,15 @@ class ClaudeHooks:
     def key_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:
         """Return the idempotency key of the one open call with these arguments.
 
-        A tool in this process gets its arguments only, and not the id of its call.
+        A tool in this process gets its arguments only, and not the id of its call. The program
+        calls it `mcp__SERVER__NAME`.
         """
         wanted = digest(dict(arguments))
         keys = [
             permit.call.idempotency_key
             for _, permit in self._open.values()
-            if permit.call.name.endswith(name) and digest(permit.call.arguments) == wanted
+            if f"__{permit.call.name}".endswith(f"__{name}")
+            and digest(permit.call.arguments) == wanted
         ]
         return keys[0] if len(keys) == 1 else None
 

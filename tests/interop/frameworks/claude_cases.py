@@ -278,6 +278,19 @@ async def test_a_tool_is_on_disk_before_it_runs(hf: LocalHoldfast) -> None:
     assert '{"stdout": "a"}' in denied["permissionDecisionReason"]
 
 
+async def test_a_tool_of_this_process_finds_the_key_of_its_own_call(hf: LocalHoldfast) -> None:
+    hooks, given = hf_hooks(HoldfastSessionStore(hf)), {"cents": 5}
+    asked = hook_input(tool_name="mcp__till__repay", tool_input=given)
+
+    await hooks.before(asked, "t1", None)
+    alone = [hooks.key_of(name, given) for name in ("repay", "mcp__till__repay", "pay")]
+    await hooks.before(asked, "t2", None)
+    both = hooks.key_of("repay", given)
+
+    assert alone[0] is not None
+    assert (alone, both) == ([alone[0], alone[0], None], None)
+
+
 async def test_a_failed_tool_is_recorded(hf: LocalHoldfast) -> None:
     store = HoldfastSessionStore(hf)
     hooks = hf_hooks(store)
