@@ -19,7 +19,7 @@ from holdfast.domain.events import (
 )
 from holdfast.domain.ids import MessageId, ModelId
 from holdfast.domain.sessions import StopReason
-from holdfast.store.events import join_ids, split_ids
+from holdfast.store.events import join_payload, split_payload
 from tests.marks import each_case
 
 FULL = Usage(input=1, output=2, cache_read=3, cache_write=4, reasoning=5)
@@ -68,24 +68,29 @@ DIVIDED: tuple[tuple[Payload, bytes | None, bytes], ...] = (
     (
         StepStarted(message_id=MESSAGE, model_id=MODEL, step=1, model="a:b"),
         bytes.fromhex((MESSAGE + MODEL).replace("-", "")),
-        b',"step":1,"model":"a:b"}',
+        b'\x011\2a:b"}',
     ),
     (
         StepStarted(message_id=MESSAGE, model_id=MODEL, step=1, model="a:b", bound=7),
         bytes.fromhex((MESSAGE + MODEL).replace("-", "")),
-        b',"step":1,"model":"a:b","bound":7}',
+        b'\x011\2a:b","bound":7}',
     ),
     (
         StepEnded(message_id=MESSAGE, step=2),
         bytes.fromhex(MESSAGE.replace("-", "")),
-        b',"step":2}',
+        b"\x012}",
     ),
     # Only ids as we spell them: the very letters have to come back.
-    (StepEnded(message_id=MessageId("m"), step=2), None, b',"message_id":"m","step":2}'),
+    (StepEnded(message_id=MessageId("m"), step=2), None, b',"message_id":"m"\x012}'),
     (
         StepEnded(message_id=MessageId(MESSAGE.upper()), step=2),
         None,
-        b',"message_id":"%b","step":2}' % MESSAGE.upper().encode(),
+        b',"message_id":"%b"\x012}' % MESSAGE.upper().encode(),
+    ),
+    (
+        TurnEnded(stop_reason=StopReason.STOP, usage=Usage(input=5, output=7), priced=False),
+        None,
+        b"\3\x045\x057}\x08false}",
     ),
     (
         StepDelta(step=1, channel=Channel.TEXT, offset=0, text=f',"message_id":"{MESSAGE}"'),
@@ -102,5 +107,5 @@ def test_what_an_event_begins_with_is_kept_once_and_its_ids_as_bytes(
 ) -> None:
     name, kept = name_of(payload), encode_stored(payload)
 
-    assert split_ids(name, kept) == (ids, rest)
-    assert join_ids(name, ids, rest) == kept
+    assert split_payload(name, kept) == (ids, rest)
+    assert join_payload(name, ids, rest) == kept

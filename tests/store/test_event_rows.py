@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from holdfast.domain.costs import Usage
 from holdfast.domain.events import (
     Event,
     MessageAppended,
@@ -18,13 +19,14 @@ from holdfast.domain.events import (
     StepDelta,
     StepEnded,
     StepStarted,
+    TurnEnded,
     TurnStarted,
     encode_payload,
     encode_stored,
 )
-from holdfast.domain.ids import SessionId
+from holdfast.domain.ids import MessageId, SessionId
 from holdfast.domain.messages import Role
-from holdfast.domain.sessions import SessionState
+from holdfast.domain.sessions import SessionState, StopReason
 from holdfast.ports.store import Tx
 from holdfast.ports.system import Frame
 from holdfast.store.sqlite.store import SqliteStore
@@ -47,6 +49,13 @@ from tests.stand_ins import asked, streamed
 pytestmark = pytest.mark.anyio
 
 NUMBERS = count(1)
+USAGE = Usage(input=1, output=2, cache_read=3, cache_write=4, reasoning=5)
+# With each of the fields that are stored as one byte.
+FULL = (
+    StepStarted(message_id=MessageId(an_id(8)), model_id=MODEL_ID, step=2, model="a:\x01", bound=7),
+    StepEnded(step=2, usage=USAGE, microcents=9, priced=True),
+    TurnEnded(stop_reason=StopReason.STOP, usage=USAGE, microcents=9, priced=False),
+)
 STORED = st.one_of(
     *(values_of(kind) for kind in Payload.__args__ if kind is not MessageAppended)  # type: ignore[attr-defined]
 )
@@ -108,15 +117,16 @@ async def test_a_view_shows_the_whole_log_as_it_is_told(
 ) -> None:
     [row] = a_transcript(a_message(model_id=MODEL_ID))
     folded = SessionCompacted(message_id=row.id, kept=1, dropped_through=1)
-    told: list[Payload] = [TurnStarted(), asked(), streamed("hé"), StepEnded(step=1), folded]
+    told: list[Payload] = [TurnStarted(), asked(), streamed("hé"), StepEnded(step=1), folded, *FULL]
     events = [an_event(each, sequence=number) for number, each in enumerate(told, start=1)]
+    last = len(events) + 1
 
     async def work(tx: Tx) -> None:
-        await append_rows(tx, head, events=events, messages=new_messages([row], [6]))
+        await append_rows(tx, head, events=events, messages=new_messages([row], [last]))
 
     await store.write(work)
 
-    frames = await _after(store, replace(head, messages=1, events=6), 0)
+    frames = await _after(store, replace(head, messages=1, events=last), 0)
     with raw(home) as connection:
         # The view shows the rows that the session counts.
         connection.execute("UPDATE sessions SET messages = 1")

@@ -8,12 +8,14 @@ import apsw
 import pytest
 
 from holdfast.domain.commits import VersionConflictError
+from holdfast.domain.costs import Usage
 from holdfast.domain.errors import Internal
+from holdfast.domain.events import TurnEnded, encode_stored
 from holdfast.domain.ids import MessageId, SessionId
 from holdfast.domain.messages import Message, Role, encode_parts
-from holdfast.domain.sessions import ForkPoint, SessionState
+from holdfast.domain.sessions import ForkPoint, SessionState, StopReason
 from holdfast.ports.store import Segment, Tx
-from holdfast.store.events import event_sum, join_ids
+from holdfast.store.events import event_sum, join_payload
 from holdfast.store.postgres.migrate import DatabaseSchema
 from holdfast.store.sqlite.connection import connect
 from holdfast.store.sqlite.migrate import down, up
@@ -201,10 +203,32 @@ async def test_rows_are_moved_down_and_up_byte_by_byte(
         (7, "step.delta"),
     ]
     for *place, ids, payload, stored in moved[3]:
-        assert event_sum(tuple(place), join_ids(place[3], ids, payload)) == stored
+        assert event_sum(tuple(place), join_payload(place[3], ids, payload)) == stored
     assert _dump(home, *tables) == before
     assert [len(rows) for rows in before] == [5, 1, 1]
     assert await _span(store, written, 1, 5) == list(ROWS)
+
+
+async def test_fields_of_events_are_spelled_out_on_the_way_down(
+    store: SqliteStore, written: SessionState, home: Path
+) -> None:
+    ended = TurnEnded(stop_reason=StopReason.STOP, usage=Usage(input=100, output=7))
+    event = an_event(ended, sequence=6, turn=1)
+    await store.write(lambda tx: append_rows(tx, written, events=[event]))
+    shown = "SELECT payload FROM session_events WHERE sequence = 6"
+    whole = encode_stored(ended).decode()
+
+    stored = "SELECT payload FROM events"
+    before = _dump(home, shown, stored)
+    _move(home, is_up=False)
+    moved = _dump(home, shown, stored)
+    _move(home, is_up=True)
+
+    rest = whole.removeprefix('{"type":"turn.ended"').encode()
+    assert before == [[(whole,)], [(b"\3\x04100\x057}}",)]]
+    assert moved == [[(whole,)], [(rest,)]]
+    assert _dump(home, shown, stored) == before
+    assert await store.read(lambda tx: tx.events.since(written, 6, ["turn.ended"])) == [event]
 
 
 @demands("S0-031", "S2-120f", "S1-100h", "S1-100n", "S1-100j", "S1-103b")

@@ -238,9 +238,24 @@ def _row(sequence: int, id_: bytes, turn: int, role: str, parts: bytes, *rest: A
     return Row(sequence, _spelled(id_), turn, role, parts, model_id, created_at, hash_, event)
 
 
+# Stored as one byte each, numbered from 1.
+FIELDS = (
+    b',"step":',
+    b',"model":"',
+    b',"stop_reason":"stop"',
+    b',"usage":{"input":',
+    b',"output":',
+    b',"cache_read":',
+    b',"microcents":',
+    b',"priced":',
+)
+
+
 def _news(sequence: int, turn: int | None, at: int, name: str, *rest: bytes | None) -> News:
     """Return an event with all that it says: its name and its ids are not in its payload."""
     ids, payload = rest[0] or b"", rest[1] or b""
+    for number, field in enumerate(FIELDS, 1):
+        payload = payload.replace(bytes([number]), field)
     told = {"type": name}
     for place, field in enumerate(("message_id", "model_id")):
         if id_ := ids[place * 16 : place * 16 + 16]:

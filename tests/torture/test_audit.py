@@ -114,7 +114,7 @@ EDITS: dict[str, tuple[str, str]] = {
     "kept text passes for an answer": (
         "UNREADABLE",
         """UPDATE events SET payload =
-           CAST(replace(CAST(payload AS TEXT), '"stop"', '"aborted"') AS BLOB)
+           CAST(replace(CAST(payload AS TEXT), char(3), ',"stop_reason":"aborted"') AS BLOB)
            WHERE name = 'turn.ended'""",
     ),
     "a lease of the dead": (

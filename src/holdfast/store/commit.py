@@ -11,7 +11,7 @@ from holdfast.domain.events import StepDelta, name_of
 from holdfast.domain.ids import SessionKey
 from holdfast.domain.time import microseconds
 from holdfast.store.database import Row, checksum, encode, pack_id
-from holdfast.store.events import event_sum, split_ids
+from holdfast.store.events import event_sum, split_payload
 from holdfast.store.messages import event_checksum
 from holdfast.store.session_rows import state_values
 
@@ -171,7 +171,7 @@ def event_rows(commit: SessionCommit, *, checks: bool) -> tuple[list[Row], list[
     deltas: list[Row] = []
     for event in commit.events:
         name, sequence, turn, at = event.name, event.sequence, event.turn, event.at
-        ids, rest = split_ids(name, event.content)
+        ids, rest = split_payload(name, event.content)
         # The checksum covers the whole payload, including the ids stored in their own column.
         proof = event_sum((sequence, turn, at, name), event.content) if checks else 0
         row = first + sequence, turn, at, name, ids, rest, proof

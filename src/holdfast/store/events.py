@@ -248,20 +248,41 @@ _PROVEN: Final = object()
 # Ids that may follow the event name in a payload; each is stored as 16 bytes.
 _IDS: Final = re.compile(f',"message_id":"({UUID})"(?:,"model_id":"({UUID})")?'.encode())
 ID_BYTES: Final = 16
+# Every turn has these. Their frequent fields are stored as one byte each, which JSON never has; the
+# view `session_events` has the same list.
+_SHORTENED: Final = frozenset({"step.started", "step.ended", "turn.ended"})
+_FIELDS: Final = (
+    (b',"step":', b"\1"),
+    (b',"model":"', b"\2"),
+    (b',"stop_reason":"stop"', b"\3"),
+    (b',"usage":{"input":', b"\4"),
+    (b',"output":', b"\5"),
+    (b',"cache_read":', b"\6"),
+    (b',"microcents":', b"\7"),
+    (b',"priced":', b"\10"),
+)
 
 
-def split_ids(name: str, payload: bytes) -> tuple[bytes | None, bytes]:
-    """Split a payload into its leading ids and the rest after the event name and the ids."""
+def split_payload(name: str, payload: bytes) -> tuple[bytes | None, bytes]:
+    """Split a payload into its leading ids and the stored rest after the event name and the ids."""
     start = len(_payload_start(name))
     found = _IDS.match(payload, start)
-    if found is None:
-        return None, payload[start:]
-    ids = b"".join(found.groups(b"")).replace(b"-", b"").decode()
-    return bytes.fromhex(ids), payload[found.end() :]
+    ids = None
+    if found is not None:
+        ids = bytes.fromhex(b"".join(found.groups(b"")).replace(b"-", b"").decode())
+        start = found.end()
+    rest = payload[start:]
+    if name in _SHORTENED:
+        for field, short in _FIELDS:
+            rest = rest.replace(field, short)
+    return ids, rest
 
 
-def join_ids(name: str, ids: bytes | None, rest: bytes) -> bytes:
-    """Rebuild the payload that `split_ids` has split."""
+def join_payload(name: str, ids: bytes | None, rest: bytes) -> bytes:
+    """Rebuild the payload that `split_payload` has split."""
+    if name in _SHORTENED:
+        for field, short in _FIELDS:
+            rest = rest.replace(short, field)
     if not ids:
         return _payload_start(name) + rest
     fields = f',"message_id":"{format_id(ids[:ID_BYTES])}"'
@@ -438,7 +459,7 @@ def _whole(row: Row, *, checks: bool) -> Row:
     key, turn, at, name, ids, rest, stored = row
     has_ids = ids is None or isinstance(ids, bytes)
     is_whole = has_ids and isinstance(name, str) and isinstance(rest, bytes)
-    payload = join_ids(name, ids, rest) if is_whole else None
+    payload = join_payload(name, ids, rest) if is_whole else None
     return key & LAST_NUMBER, turn, at, name, payload, stored if checks else _PROVEN
 
 

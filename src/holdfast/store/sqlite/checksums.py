@@ -6,7 +6,7 @@ Its pages are authenticated. A copy in another database and the schema before `F
 from typing import Any, Final
 
 from holdfast.store.database import checksum, encode
-from holdfast.store.events import event_sum, join_ids
+from holdfast.store.events import event_sum, join_payload
 from holdfast.store.sqlite.connection import Connection
 
 # The first schema whose encrypted stores may lack checksums.
@@ -63,4 +63,4 @@ def _of_row(*columns: Any) -> int:
 
 def _of_event(*columns: Any) -> int:
     *place, ids, rest = columns
-    return event_sum(tuple(place), join_ids(place[3], ids, rest))
+    return event_sum(tuple(place), join_payload(place[3], ids, rest))
