@@ -37,3 +37,18 @@ SELECT s.id, m.event, nullif(m.turn, 0), m.created_at, 'message.appended',
   FROM sessions s
   JOIN messages m ON m.key BETWEEN s.key << 32 AND s.key << 32 | 4294967295
  WHERE m.event > 0;
+
+DROP TRIGGER messages_are_searched ON messages;
+
+CREATE OR REPLACE FUNCTION note_message() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM search_tail WHERE key = NEW.session_key AND last IS NULL) THEN
+        INSERT INTO search_tail (key, first) VALUES (NEW.session_key, NEW.sequence);
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER messages_are_searched
+AFTER INSERT ON messages
+FOR EACH ROW WHEN (NEW.event > 0) EXECUTE FUNCTION note_message();

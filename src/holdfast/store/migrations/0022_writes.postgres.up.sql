@@ -42,3 +42,26 @@ SELECT s.id, m.event, nullif(m.turn, 0), m.created_at, 'message.appended',
   FROM sessions s
   JOIN messages m ON m.key BETWEEN s.key << 32 AND s.key << 32 | 4294967295
  WHERE m.event > 0;
+
+-- Once for a statement: for each row it takes a fifth of the time of a group of commits.
+DROP TRIGGER messages_are_searched ON messages;
+
+CREATE OR REPLACE FUNCTION note_message() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO search_tail (key, first)
+    SELECT session_key, min(sequence)
+      FROM added
+     WHERE event > 0
+       AND NOT EXISTS (SELECT 1
+                         FROM search_tail
+                        WHERE search_tail.key = added.session_key
+                          AND last IS NULL)
+     GROUP BY session_key;
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER messages_are_searched
+AFTER INSERT ON messages
+REFERENCING NEW TABLE AS added
+FOR EACH STATEMENT EXECUTE FUNCTION note_message();
