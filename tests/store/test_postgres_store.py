@@ -1,6 +1,7 @@
 """The store on Postgres: groups, races between processes, lost connections, and what is refused."""
 
 import asyncio
+import json
 import signal
 import tempfile
 from collections.abc import Sequence
@@ -259,9 +260,8 @@ async def test_a_document_of_too_many_words_is_looked_at_in_every_search(
     asked = {"expression": '("word0000001") NOT ("other")', "low": 0, "high": 9, "limit": 9}
 
     async def work(tx: Any) -> list[Any]:
-        await tx.search._db.execute(ADD, {"document": 1, "words": words})
-        await tx.search._db.execute(ADD, {"document": 2, "words": "other word0000001"})
-        await tx.search._db.execute(ADD, {"document": 3, "words": "word0000001 more"})
+        documents = [(1, words), (2, "other word0000001"), (3, "word0000001 more")]
+        await tx.search._db.execute(ADD, {"documents": json.dumps(documents)})
         found: list[Any] = await tx.search._db.fetch(MATCHING, asked)
         return found
 

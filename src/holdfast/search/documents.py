@@ -122,9 +122,10 @@ SELECT rowid
  LIMIT :limit
 """
 ADD = """
--- Insert a document.
+-- Insert documents.
 INSERT INTO search_index (rowid, words)
-VALUES (:document, :words)
+SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]')
+  FROM json_each(:documents)
 """
 REMOVE = """
 -- Delete a document; FTS needs the words it was added with.

@@ -140,8 +140,7 @@ async def _index_all(database: Database, limit: int) -> tuple[int, bool]:
             (document_number(key, number), words) for number, words in found if words is not None
         ]
     # Sorted, because FTS flushes its buffer whenever a row id is not increasing.
-    documents = [{"document": document, "words": words} for document, words in sorted(added)]
-    await database.execute_many(ADD, documents)
+    await database.execute(ADD, {"documents": encode(sorted(added)).decode()})
     # Last, because every writer of a session that is locked here waits.
     complete = await _complete(database, unbounded)
     for (key, first), through in unbounded.items():
@@ -326,7 +325,7 @@ def claim_text(content: bytes) -> str:
 
 
 # Number of commits between two checks; a check costs as much as a small read.
-EVERY: Final = 256
+EVERY: Final = 1_024
 # Backlog that a search may scan itself, which takes a few milliseconds.
 WAITING_MOST: Final = Backlog(1_024, 1 << 20)
 # Smaller batches, because removal is slower: it searches for each word.

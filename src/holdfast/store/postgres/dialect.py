@@ -84,12 +84,13 @@ SELECT document
  LIMIT :limit
 """,
     documents.ADD: """
--- Insert a document; a vector has at most one megabyte.
+-- Insert documents; a vector has at most one megabyte.
 INSERT INTO search_index (document, words, is_large)
-SELECT :document,
-       array_to_tsvector(CASE WHEN is_large THEN '{}' ELSE string_to_array(:words, ' ') END),
+SELECT CAST(given ->> 0 AS BIGINT),
+       array_to_tsvector(CASE WHEN is_large THEN '{}' ELSE string_to_array(given ->> 1, ' ') END),
        is_large
-  FROM (SELECT octet_length(:words) > 1000000 AS is_large) judged
+  FROM json_array_elements(CAST(:documents AS JSON)) given,
+       LATERAL (SELECT octet_length(given ->> 1) > 1000000 AS is_large) judged
     ON CONFLICT (document) DO UPDATE SET words = excluded.words, is_large = excluded.is_large
 """,
     documents.REMOVE: """
