@@ -109,6 +109,7 @@ async def open_holdfast(
     Leaving the block stops running turns so that any process can continue them.
     """
     settings = config or load({"home": home})
+    wiring.require_default_model(settings)
     async with AsyncExitStack() as stack:
         functions = wiring.build_functions(settings, require_owner(owner), tools)
         stack.callback(functions.close)

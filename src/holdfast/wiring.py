@@ -21,6 +21,7 @@ from holdfast.domain.agent_processes import KnownProgram
 from holdfast.domain.calls import CallState
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid, Unavailable
 from holdfast.domain.ids import LOCAL_OWNER, Owner, SessionId, SessionKey
+from holdfast.domain.models import model_of
 from holdfast.domain.secrets import Scrubber, Secret
 from holdfast.domain.sessions import Budget
 from holdfast.domain.tools import Grant
@@ -127,6 +128,15 @@ async def blocks_left(store: Store, folder: Path) -> int:
     stamping = Stamping(clock=clock, id_factory=IdFactory(clock, SystemRandomness()))
     with closing(BlockFolder(folder)) as source:
         return await BlockZones(store, stamping, LOCAL_OWNER, source).count_missing()
+
+
+def require_default_model(config: Config) -> None:
+    """Refuse a default model of an unknown provider, with which every turn would fail."""
+    from holdfast.llm.providers import provider_fault
+
+    if (fault := provider_fault(model_of(config.default_model).provider)) is not None:
+        key = "chat.default_model"
+        raise Invalid(Code.CONFIG_INVALID, f"{key} (HOLDFAST_MODEL): {fault}", {"key": key})
 
 
 def build_models(secrets: Secrets) -> "ModelRouter":

@@ -3,11 +3,12 @@
 import pytest
 
 from holdfast.llm.providers import (
+    BUILT_IN,
     COMPATIBLE,
     KEY_VARIABLES,
     PROVIDERS,
     base_urls,
-    nearest_name,
+    provider_fault,
 )
 from tests.marks import each_case
 
@@ -80,8 +81,25 @@ def test_an_alias_is_the_provider_itself() -> None:
 
 
 @each_case(
-    ("name", "close"),
-    [("opnai", "openai"), ("OpenAI", "openai"), ("claude", None), ("sk-0123456789abcdef", None)],
+    ("name", "hint"),
+    [
+        ("opnai", " (did you mean openai?)"),
+        ("Groq", " (did you mean groq?)"),
+        ("claude", ""),
+        ("sk-0123456789abcdef", ""),
+    ],
 )
-def test_the_nearest_name_is_one_that_looks_like_it(name: str, close: str | None) -> None:
-    assert nearest_name(name, tuple(PROVIDERS)) == close
+def test_an_unknown_provider_is_answered_with_similar_names_and_all_others(
+    name: str, hint: str
+) -> None:
+    assert provider_fault(name) == (
+        f"The model's provider is unknown{hint}; the providers are alibaba, anthropic, azure, "
+        "cerebras, deepseek, fireworks, gemini, google, groq, meta, moonshotai, nebius, offline, "
+        "ollama, openai, openai-responses, openrouter, ovhcloud, sambanova, scripted, together, "
+        "vercel, vllm, xai, zai."
+    )
+
+
+@each_case("name", [*BUILT_IN, *PROVIDERS])
+def test_a_provider_that_exists_has_no_fault(name: str) -> None:
+    assert provider_fault(name) is None

@@ -67,11 +67,9 @@ def test_the_check_refuses_an_unknown_provider_and_names_the_nearest(
     with pytest.raises(Invalid) as refused:
         ModelRouter().check(model_of(model))
 
-    assert refused.value.body() == {
-        "error": Code.UNKNOWN_MODEL,
-        "message": f"The model's provider is unknown; did you mean {nearest}?",
-        "details": {"field": "model"},
-    }
+    body = refused.value.body()
+    assert (body["error"], body["details"]) == (Code.UNKNOWN_MODEL, {"field": "model"})
+    assert f"The model's provider is unknown (did you mean {nearest}" in refused.value.message
 
 
 def test_the_check_does_not_repeat_what_may_be_a_key() -> None:

@@ -31,6 +31,7 @@ from holdfast.store.sqlite.encryption import KeySources, load_store_key
 from holdfast.store.sqlite.files import file_system_of, unusable_path_error
 from holdfast.store.sqlite.migrate import newest
 from holdfast.tools.files.tools import file_weaknesses
+from holdfast.wiring import require_default_model
 
 app = typer.Typer()
 _AGENTS_MOST: Final = 1_000
@@ -104,6 +105,10 @@ def _check_files(config: Config) -> tuple[dict[str, Any], list[dict[str, str]]]:
             "move it to a local disk."
         )
         findings.append(_finding(Code.UNSUITABLE_FILE_SYSTEM, text))
+    try:
+        require_default_model(config)
+    except HoldfastError as error:
+        findings.append(_finding(error.code, error.message))
     return facts, findings
 
 

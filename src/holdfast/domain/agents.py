@@ -1,6 +1,5 @@
 """Agents: a language model with tools, a program that speaks ACP, or a Python function."""
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import AgentId, ModelId, Owner, is_slug
 from holdfast.domain.secrets import Scrubber, is_credential
-from holdfast.domain.text import require_tags, require_text
+from holdfast.domain.text import did_you_mean, require_tags, require_text
 from holdfast.domain.tools import (
     ACCEPTED_TOOLS,
     CATALOGUE,
@@ -450,8 +449,8 @@ def tool_warnings(names: Iterable[str], functions: frozenset[str]) -> tuple[str,
     """Return a sentence for each name that no tool and none of these functions has."""
     known = CATALOGUE | functions
     return tuple(
-        f"There is no tool {name}{_nearest(name, known)}. If it is a function, sessions open once "
-        "a process has registered it."
+        f"There is no tool {name}{did_you_mean(name, known)}. If it is a function, sessions open "
+        "once a process has registered it."
         for name in names
         if name not in known | ACCEPTED_TOOLS and not name.startswith(REMOTE)
     )
@@ -462,7 +461,7 @@ def unknown_tool(name: str, known: Iterable[str], remedy: str) -> Invalid:
     names = ", ".join(sorted(known))
     return Invalid(
         Code.UNKNOWN_TOOL,
-        f"There is no tool {name}{_nearest(name, known)}; the tools are {names}, and functions "
+        f"There is no tool {name}{did_you_mean(name, known)}; the tools are {names}, and functions "
         f"that are registered in this process. {remedy}",
         {"tool": name},
     )
@@ -479,11 +478,6 @@ def functions_of(tools: Iterable[ToolSpec]) -> list[str]:
         # Also those of servers that a client has named, and may name no more.
         and not tool.name.startswith(REMOTE)
     ]
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    found = difflib.get_close_matches(name, sorted(known), n=3)
-    return f" (did you mean {' or '.join(found)}?)" if found else ""
 
 
 def _is_remote(tool: ToolSpec, agent: Agent) -> bool:

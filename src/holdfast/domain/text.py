@@ -1,7 +1,9 @@
 """Text rules: validation, safe display of untrusted text, and a size estimate of values."""
 
+import difflib
 import json
 import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 from holdfast.domain.errors import Code, Invalid
@@ -46,6 +48,12 @@ def require_encodable(text: str, *, field: str) -> str:
             Code.INVALID_TEXT, f"{field} must not contain a lone surrogate.", {"field": field}
         )
     return text
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the similar names as a question in parentheses, or nothing if none is similar."""
+    found = difflib.get_close_matches(name, sorted(known), n=3)
+    return f" (did you mean {' or '.join(found)}?)" if found else ""
 
 
 def is_encodable(text: str) -> bool:

@@ -1,6 +1,5 @@
 """Table of providers: base URL, key, protocol, accepted media, maximum output."""
 
-import difflib
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -9,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.domain.models import MediaLimits, Model
+from holdfast.domain.text import did_you_mean
 
 # Kind of OpenAI-compatible providers for which pydantic-ai has no class.
 COMPATIBLE: Final = "compatible"
@@ -124,6 +124,8 @@ _TABLE: Final = (
 PROVIDERS: Final[Mapping[str, Provider]] = {each.name: each for each in _TABLE} | {
     "gemini": _GOOGLE
 }
+# Providers that need no network.
+BUILT_IN: Final = ("offline", "scripted")
 # By key provider: the conventional environment variable of its key.
 KEY_VARIABLES: Final[Mapping[str, str]] = {each.key: each.key_variable for each in _TABLE}
 
@@ -138,10 +140,14 @@ def base_urls(environment: Mapping[str, str]) -> Mapping[str, str]:
     return found
 
 
-def nearest_name(name: str, known: tuple[str, ...]) -> str | None:
-    """Return the most similar known name, if any is close."""
-    close = difflib.get_close_matches(name.lower(), known, n=1)
-    return close[0] if close else None
+def provider_fault(name: str) -> str | None:
+    """Return why no provider has this name; `None` if one has."""
+    known = sorted({*BUILT_IN, *PROVIDERS})
+    if name in known:
+        return None
+    # The name is not repeated, because a mistyped model may be a key pasted by accident.
+    hint = did_you_mean(name.lower(), known)
+    return f"The model's provider is unknown{hint}; the providers are {', '.join(known)}."
 
 
 _MIB: Final = 1 << 20

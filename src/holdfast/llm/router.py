@@ -12,7 +12,7 @@ from holdfast.domain.models import OFFLINE, Model, Prices, PriceTier
 from holdfast.domain.secrets import Secret
 from holdfast.llm.offline import OfflineModel
 from holdfast.llm.provider_models import ProviderModels
-from holdfast.llm.providers import PROVIDERS, max_output_of, media_limits_of, nearest_name
+from holdfast.llm.providers import PROVIDERS, max_output_of, media_limits_of, provider_fault
 from holdfast.llm.scripted import ScriptedModel
 from holdfast.ports.llm import Failed, FailureKind, LlmDelta, LlmRequest
 
@@ -111,10 +111,6 @@ def _microcents(price: "ModelPrice", name: str, tokens: int) -> int | None:
     return int((Decimal(usd) * _MICROCENTS).to_integral_value(ROUND_HALF_UP))
 
 
-# The provider is not named, because a mistyped model may be a key pasted by accident.
-_UNKNOWN: Final = "The model's provider is unknown"
-
-
 class ModelRouter:
     """All models as one `Llm`; without `vendors`, providers have no keys."""
 
@@ -137,12 +133,8 @@ class ModelRouter:
         if built_in := self._built_in.get(model.provider):
             built_in.check(model)
             return
-        if model.provider in PROVIDERS:
-            return
-        known = tuple(sorted({*self._built_in, *PROVIDERS}))
-        close = nearest_name(model.provider, known)
-        hint = f"did you mean {close}?" if close else f"the providers are {', '.join(known)}."
-        raise Invalid(Code.UNKNOWN_MODEL, f"{_UNKNOWN}; {hint}", {"field": "model"})
+        if (fault := provider_fault(model.provider)) is not None:
+            raise Invalid(Code.UNKNOWN_MODEL, fault, {"field": "model"})
 
     def describe(self, model: Model) -> Model:
         """Return the model with its prices, token limits and accepted media.
@@ -165,7 +157,7 @@ class ModelRouter:
 async def _unknown_provider() -> AsyncGenerator[LlmDelta, None]:
     yield Failed(
         kind=FailureKind.BAD_REQUEST,
-        message=f"{_UNKNOWN}; choose another model, for example {OFFLINE}.",
+        message=f"The model's provider is unknown; choose another model, for example {OFFLINE}.",
         sent=False,
     )
 

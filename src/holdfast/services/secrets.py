@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from holdfast.domain.errors import Code, Invalid, NotFound, Unavailable
 from holdfast.domain.secrets import Scrubber, Secret
+from holdfast.domain.text import did_you_mean
 
 LARGEST: Final = 16 << 10
 USUAL_KEY: Final = "default"
@@ -108,7 +109,7 @@ class Secrets:
 
     async def set(self, account: str, secret: Secret) -> str:
         """Store a secret in the keychain; return the full account name."""
-        name = whole_account(account)
+        name = self.account_to_set(account)
         _require_usable(name, secret.reveal())
         self.remember(name, secret)
         if not await asyncio.to_thread(self._write, name, secret):
@@ -116,6 +117,19 @@ class Secrets:
                 Code.KEYCHAIN_UNAVAILABLE,
                 "No keychain can store the key; unlock it, or set the key in the "
                 f"environment: {', '.join(self._variables_of(name.partition(':')[0]))}.",
+            )
+        return name
+
+    def account_to_set(self, text: str) -> str:
+        """Return the full account name; refuses one that no provider, server or host can use."""
+        name = whole_account(text)
+        kind = name.partition(":")[0]
+        if self._variables and kind not in {*self._variables, "mcp", "host"}:
+            raise Invalid(
+                Code.INVALID_INPUT,
+                f"No provider uses a key of that name{did_you_mean(kind, self._variables)}; keys "
+                f"are for {', '.join(sorted(self._variables))}, mcp:NAME and host:NAME.",
+                {"field": "key"},
             )
         return name
 

@@ -64,6 +64,23 @@ def test_a_model_that_was_not_named_is_said_with_the_reason(
     assert model in (ROOT / "docs" / "models.md").read_text("utf-8")
 
 
+def test_a_default_model_of_no_provider_is_found_and_refused(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_MODEL", "opnai:gpt-4o")
+
+    ran, said, served = cli("doctor", "--json"), cli("chat", "hi", "--json"), cli("serve", "--json")
+
+    (finding,) = ran.document["findings"]
+    assert (ran.code, said.code, served.code) == (1, 2, 2)
+    assert finding["code"] == said.error["error"] == served.error["error"] == "config_invalid"
+    assert finding["message"] == said.error["message"] == served.error["message"]
+    assert finding["message"].startswith(
+        "chat.default_model (HOLDFAST_MODEL): The model's provider is unknown "
+        "(did you mean openai?); the providers are alibaba, "
+    )
+
+
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["a link", "no disk"])
 def test_a_home_that_cannot_be_written_is_found_before_the_first_session(

@@ -56,14 +56,14 @@ def test_for_programs_everything_is_json(
 
 
 def test_a_list_of_keys_has_pages(cli: Cli, backend: Known) -> None:
-    for name in ("b", "a", "c"):
+    for name in ("google", "azure", "groq"):
         cli("key", "set", name, stdin=KEY)
 
     first = cli("key", "list", "--json", "--limit", "2").document
     second = cli("key", "list", "--json", "--cursor", first["next_cursor"]).document
 
-    assert [each["account"] for each in first["data"]] == ["a:default", "b:default"]
-    assert [each["account"] for each in second["data"]] == ["c:default"]
+    assert [each["account"] for each in first["data"]] == ["azure:default", "google:default"]
+    assert [each["account"] for each in second["data"]] == ["groq:default"]
     assert second["next_cursor"] is None
 
 
@@ -86,6 +86,7 @@ def test_a_short_key_is_kept_with_a_warning(cli: Cli, backend: Known) -> None:
     [
         (("set", "OpenAI"), KEY, (2, "invalid_input")),
         (("set", "store:x"), KEY, (2, "invalid_input")),
+        (("set", "opnai:work"), KEY, (2, "invalid_input")),
         (("set", "openai"), "", (2, "invalid_input")),
         (("set", "openai"), b"\xff\xfe", (2, "invalid_input")),
         (("set", "openai"), "x" * 20_000, (2, "invalid_input")),
@@ -105,6 +106,16 @@ def test_what_cannot_be_done_is_refused_without_the_key(
     assert (ran.code, ran.error["error"]) == refusal
     assert KEY not in ran.err or KEY in arguments
     assert backend.entries == {}
+
+
+def test_a_key_that_no_provider_uses_is_refused_with_those_that_exist(
+    cli: Cli, backend: Known
+) -> None:
+    ran = cli("key", "set", "opnai", stdin=KEY)
+
+    assert (ran.code, backend.entries) == (2, {})
+    assert "No provider uses a key of that name (did you mean openai?); keys are for " in ran.err
+    assert "zai, mcp:NAME and host:NAME." in ran.err
 
 
 def test_without_a_keychain_a_key_is_not_kept_in_a_file(cli: Cli, home: Path) -> None:

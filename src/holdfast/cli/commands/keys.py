@@ -19,7 +19,7 @@ from holdfast.cli.terminal import is_terminal
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.queries import require_limit
 from holdfast.domain.secrets import SHORTEST, Secret
-from holdfast.services.secrets import LARGEST, StoredSecret, whole_account
+from holdfast.services.secrets import LARGEST, StoredSecret
 
 app = typer.Typer()
 group = add_group(app, "key")
@@ -41,7 +41,7 @@ def set_key(printer: Printer, *, key: KeyArgument) -> None:
     """
     secrets = secrets_here()
     # Before the prompt, so that a wrong name is refused at once.
-    account = whole_account(key)
+    account = secrets.account_to_set(key)
     secret = Secret(_prompt_key(account) if is_terminal(sys.stdin) else _read_key())
     asyncio.run(secrets.set(account, secret))
     if len(secret.reveal()) < SHORTEST:
