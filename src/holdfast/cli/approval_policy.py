@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.cli.terminal import is_terminal
 from holdfast.domain.approvals import Question, flag_of
-from holdfast.domain.tools import ToolClass, require_tool
+from holdfast.domain.errors import Code, Invalid
+from holdfast.domain.text import did_you_mean
+from holdfast.domain.tools import CATALOGUE, REMOTE, TOOL_NAME, ToolClass
 
 if TYPE_CHECKING:
     from holdfast.cli.output import Printer
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
 # Each call of these classes is asked separately, whatever was allowed before.
 ASKED_EACH_TIME: Final = frozenset({ToolClass.SENSITIVE_WRITE, ToolClass.COMMIT, ToolClass.MONEY})
+# From this similarity on, a name is a mistyped tool.
+_TYPO: Final = 0.85
 # Names in the questions of ACP agents: kinds of calls, and two of our methods.
 _ACP_TOOL_KINDS: Final = frozenset(
     {"delete", "edit", "execute", "fetch", "move", "other", "read", "search", "switch_mode"}
@@ -52,7 +56,7 @@ UNATTENDED: Final = AttendancePolicy()
 
 
 def attendance_policy(printer: "Printer", yes_to: Iterable[str] | None) -> AttendancePolicy:
-    """Return the approval policy of this process; refuses an unknown tool name."""
+    """Return the approval policy of this process; refuses a mistyped tool name."""
     # Both: with one of them redirected, a person could not see or answer the question.
     is_attended = is_terminal(sys.stdin) and is_terminal(sys.stdout)
     return AttendancePolicy(
@@ -64,5 +68,19 @@ def attendance_policy(printer: "Printer", yes_to: Iterable[str] | None) -> Atten
 
 
 def _tool_name(name: str) -> str:
-    """Return the name of a tool, or of a kind of call that an ACP agent asks about."""
-    return name if name in _ACP_TOOL_KINDS else require_tool(name, field="--yes-to")
+    """Return the name of a tool, or of a kind of call that an ACP agent asks about.
+
+    Refuses a name that is likely a mistyped tool.
+    """
+    if name in CATALOGUE | _ACP_TOOL_KINDS or name.startswith(REMOTE):
+        return name
+    similar = did_you_mean(name, CATALOGUE, cutoff=_TYPO)
+    # Any other name may be a function of a program that is not running now.
+    if TOOL_NAME.fullmatch(name) and not similar:
+        return name
+    raise Invalid(
+        Code.UNKNOWN_TOOL,
+        f"There is no tool {name}{similar}; the tools are {', '.join(sorted(CATALOGUE))}, tools "
+        f"of MCP servers, {REMOTE}SERVER_TOOL, and functions of programs.",
+        {"field": "--yes-to", "tool": name},
+    )

@@ -50,9 +50,9 @@ def require_encodable(text: str, *, field: str) -> str:
     return text
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
     """Return the similar names as a question in parentheses, or nothing if none is similar."""
-    found = difflib.get_close_matches(name, sorted(known), n=3)
+    found = difflib.get_close_matches(name, sorted(known), n=3, cutoff=cutoff)
     return f" (did you mean {' or '.join(found)}?)" if found else ""
 
 

@@ -127,21 +127,6 @@ def is_reserved(name: str) -> bool:
     return name in RESERVED or name.startswith(REMOTE)
 
 
-def require_tool(name: str, *, field: str) -> str:
-    """Return the name of a tool; refuse one that cannot exist, naming the field.
-
-    MCP tools are accepted by prefix, because their names are known only after connecting.
-    """
-    if name not in CATALOGUE and not name.startswith(REMOTE):
-        raise Invalid(
-            Code.UNKNOWN_TOOL,
-            f"There is no tool {name}; the tools are {', '.join(sorted(CATALOGUE))}, and "
-            f"tools of MCP servers, {REMOTE}SERVER_TOOL.",
-            {"field": field, "tool": name},
-        )
-    return name
-
-
 def is_list_of_texts(value: Any) -> TypeGuard[Sequence[str]]:
     """Return whether a value of plain JSON is a list of texts."""
     return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)

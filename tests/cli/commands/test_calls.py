@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import open_holdfast
+from holdfast import SessionId, open_holdfast, tool
 from holdfast.app import Environment
 from holdfast.config import Chat, Config
 from holdfast.domain.events import ToolRequested, ToolStarted
 from tests.cli.conftest import Cli
 from tests.cli.processes import at_terminal
-from tests.houses import news_until, script
+from tests.houses import news_until, played, script
 from tests.marks import each_case
 from tests.tooled import asks, call, says, started
 
@@ -149,6 +149,45 @@ def test_where_nobody_can_be_asked_a_retry_changes_nothing(cli: Cli, cut_off: st
     assert "--yes-to run_command" in ran.error["message"]
     (form,) = cli("calls", "list", "--json").document["data"]
     assert (form["state"], form["settled"]) == ("unknown", None)
+
+
+def test_a_retry_of_a_function_waits_for_the_program_that_has_it(
+    cli: Cli, home: Path, desk: Path
+) -> None:
+    model = script(desk, *map(dict, (asks(call("pay", call_id="c1", order="A1")), says("paid"))))
+    config = Config(home=home, default_model=model)
+    outside = Environment(is_attended=False, yes_to=frozenset({"pay"}))
+    paid = []
+
+    @tool(effect="unsafe")
+    async def pay(order: str) -> str:
+        """Pay an order."""
+        paid.append(order)
+        if len(paid) == 1:
+            await asyncio.Event().wait()
+        return "receipt"
+
+    async def left() -> SessionId:
+        async with open_holdfast(config=config, outside=outside, tools=[pay]) as house:
+            session = await house.open(tools=[pay])
+            await house.send(session.id, "go")
+            await news_until(house, session.id, ToolStarted)
+        return session.id
+
+    async def taken_up(session: SessionId) -> None:
+        async with open_holdfast(config=config, outside=outside, tools=[pay]) as house:
+            await played(house, session)
+
+    session = asyncio.run(left())
+    cli("chat", "--resume", session)
+    unattended = cli("calls", "settle", "c1", "--retry")
+    retried = cli("calls", "settle", "c1", "--retry", "--yes-to", "pay")
+    asyncio.run(taken_up(session))
+
+    assert (unattended.code, retried.code) == (3, 5)
+    assert "A function is run again by the program that has it." in unattended.err
+    assert "waits for a process that has the tool pay. It stays open" in retried.err
+    assert paid == ["A1", "A1"]
 
 
 @pytest.mark.slow

@@ -472,8 +472,8 @@ def _require_permitted(mode: ApprovalMode, call: Call, policy: AttendancePolicy)
         raise Denied(
             Code.GRANT_EXCEEDED,
             f"No user is present to approve {call.name}; settle the call at a terminal, "
-            f"or add --yes-to {call.name} if that tool may run unattended. A function of a program "
-            "is run again there, by hf.calls.settle. Nothing was changed.",
+            f"or add --yes-to {call.name} if that tool may run unattended. A function is "
+            "run again by the program that has it. Nothing was changed.",
             {"tool": call.name},
         )
 
