@@ -145,6 +145,16 @@ def test_the_installed_package_is_imported_alone_and_has_the_page(python: Path) 
     assert (outside, "asyncio" in loaded.split()) == (set(), False)
 
 
+def test_costs_are_known_without_the_package_of_a_vendor(python: Path) -> None:
+    code = (
+        "from holdfast.domain.models import model_of; from holdfast.llm.router import prices_of; "
+        "print(*[prices_of(model_of(name)).input for name in "
+        "('openai:gpt-4o', 'anthropic:claude-haiku-4-5', 'google:gemini-2.5-pro')])"
+    )
+
+    assert ran([str(python), "-c", code]).split() == ["250000000", "100000000", "125000000"]
+
+
 def test_the_first_program_of_the_readme_runs(python: Path, tmp_path: Path) -> None:
     (program,) = re.findall(
         r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL

@@ -73,12 +73,12 @@ def _find_model(model: Model) -> "ModelInfo | None":
     provider = PROVIDERS.get(model.provider)
     if provider is None:
         return None
-    try:
-        from genai_prices.data_snapshot import get_snapshot
+    from genai_prices.data_snapshot import get_snapshot
 
+    try:
         return get_snapshot().find_provider_model(model.name, None, provider.priced_as, None)[1]
-    # Not installed or not listed: the model is usable, but its cost is unknown.
-    except (ImportError, LookupError):
+    # Not listed: the model is usable, but its cost is unknown.
+    except LookupError:
         return None
 
 
