@@ -26,7 +26,7 @@ from holdfast.domain.sessions import (
 )
 from holdfast.domain.text import require_int, require_str
 from holdfast.own_loops import LoopService, LoopVerbs
-from holdfast.services.agents import BUILT_IN
+from holdfast.services.agents import BUILT_IN, EnsureVerb
 from holdfast.zones.api import ZonesApi
 
 if TYPE_CHECKING:
@@ -181,15 +181,11 @@ class ObservationsApi(Protocol):
     ) -> "TimelinePage": ...
 
 
-class AgentsApi(Protocol):
+class AgentsApi(EnsureVerb, Protocol):
     """Agents."""
 
-    async def create(
-        self, owner: "Owner", fields: Mapping[str, Any], *, id: str | None = None
-    ) -> "Agent": ...
     async def get(self, owner: "Owner", ref: str) -> "Agent": ...
     async def list(self, query: "AgentQuery", *, cursor: str | None = None) -> "Page[Agent]": ...
-    async def update(self, owner: "Owner", ref: str, changes: Mapping[str, Any]) -> "Agent": ...
     async def archive(self, owner: "Owner", ref: str) -> "Agent": ...
 
 

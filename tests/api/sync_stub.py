@@ -18,6 +18,7 @@ MODULES = {
     "holdfast.ask.verbs": "ask/verbs.py",
     "holdfast.ask.children": "ask/children.py",
     "holdfast.ask.serving": "ask/serving.py",
+    "holdfast.services.agents": "services/agents.py",
     "holdfast.api": "api.py",
 }
 OPENERS = {"holdfast.app": "app.py", "holdfast.client.remote": "client/remote.py"}

@@ -160,6 +160,8 @@ class Traveller:
         made = await hf.agents.create(owner, {"name": "Ada", "system_prompt": "Be terse."})
         self.note("create", (made, made.system_prompt))
         self.note("update", await hf.agents.update(owner, "ada", {"description": "Terse."}))
+        fields = {"name": "Ada", "description": "Brief.", "tools": ["read_file"]}
+        self.note("ensure", [await hf.agents.ensure(owner, fields) for _ in range(2)])
         self.note("agents", await hf.agents.list(AgentQuery(owner=owner)))
         self.note("archive", await hf.agents.archive(owner, made.id))
         self.note("get", await hf.agents.get(owner, "ada"))

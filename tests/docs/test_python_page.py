@@ -42,7 +42,7 @@ FOR_NEIGHBOURS = {
     "observations": {"rebuild"},
     "repos": {"make", "require_folder", "require_inside"},
     "search": {"rebuild"},
-    "secrets": {"key_of", "of_host", "of_server", "of_variable", "remember"},
+    "secrets": {"account_to_set", "key_of", "of_host", "of_server", "of_variable", "remember"},
     "sessions": {"add_functions", "close_idle", "make", "make_fork", "seen"},
     "tokens": {
         *("ensure_local", "exchange", "learn_local", "list_all"),

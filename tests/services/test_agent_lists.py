@@ -13,6 +13,7 @@ from holdfast.domain.agents import (
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.ids import Owner
 from holdfast.domain.queries import AgentQuery
+from holdfast.services.agents import BUILT_IN
 from tests.marks import each_case
 from tests.stand_ins import SettableClock
 
@@ -91,10 +92,10 @@ async def test_text_that_nothing_could_hold_is_refused(quiet: Holdfast, text: st
 
 
 async def test_the_built_in_agent_is_made_once_for_each_owner(quiet: Holdfast) -> None:
-    asked = [quiet.agents.built_in(quiet.owner) for _ in range(5)]
+    asked = [quiet.agents.get(quiet.owner, BUILT_IN) for _ in range(5)]
 
     mine = {agent.id for agent in await asyncio.gather(*asked)}
-    theirs = await quiet.agents.built_in(STRANGER)
+    theirs = await quiet.agents.get(STRANGER, BUILT_IN)
 
     assert len(mine) == 1
     assert theirs.id not in mine

@@ -1,8 +1,10 @@
 """Agents: made, found, listed, changed and archived by their owner."""
 
+import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.api import Holdfast
 from holdfast.domain.agents import (
@@ -120,6 +122,43 @@ async def test_a_made_slug_is_numbered_until_it_is_free(quiet: Holdfast) -> None
     ]
 
     assert made == ["my-helper", "my-helper-2", "my-helper-3"]
+
+
+async def test_an_agent_of_a_taken_name_is_made_with_a_warning(
+    quiet: Holdfast, caplog: pytest.LogCaptureFixture
+) -> None:
+    await _made(quiet, name="Clerk")
+    assert caplog.messages == []
+    await _made(quiet, name="Clerk")
+
+    assert caplog.messages == [
+        "an agent clerk exists, so this one is clerk-2; agents.ensure returns the one that exists"
+    ]
+
+
+class TestEnsure:
+    """`ensure`: what a script does at each start."""
+
+    async def test_it_creates_an_agent_once_and_changes_what_differs(self, quiet: Holdfast) -> None:
+        fields = {"name": "Clerk", "system_prompt": "Be terse.", "models": ["offline:holdfast"]}
+        made = await quiet.agents.ensure(quiet.owner, fields)
+        again = await quiet.agents.ensure(quiet.owner, fields)
+        changed = await quiet.agents.ensure(quiet.owner, {"name": "Clerk", "tags": ["docs"]})
+
+        assert again == made
+        assert changed == replace(made, tags=("docs",), updated_at=changed.updated_at)
+        assert (await quiet.agents.list(AgentQuery(owner=quiet.owner))).items == (changed,)
+
+    async def test_a_slug_names_the_agent_whatever_it_is_called(self, quiet: Holdfast) -> None:
+        made = await quiet.agents.ensure(quiet.owner, {"name": "Clerk", "slug": "desk"})
+        renamed = await quiet.agents.ensure(quiet.owner, {"name": "Porter", "slug": "desk"})
+
+        assert (renamed.id, renamed.name) == (made.id, "Porter")
+
+    async def test_at_once_it_makes_one(self, quiet: Holdfast) -> None:
+        ensured = [quiet.agents.ensure(quiet.owner, {"name": "Clerk"}) for _ in range(8)]
+
+        assert {agent.slug for agent in await asyncio.gather(*ensured)} == {"clerk"}
 
 
 async def test_long_and_unspellable_names_get_slugs_too(quiet: Holdfast) -> None:

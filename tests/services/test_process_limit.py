@@ -16,6 +16,7 @@ from holdfast.domain.ids import Owner
 from holdfast.domain.queries import SessionQuery
 from holdfast.domain.repos import Repo
 from holdfast.domain.sessions import ForkRequest, Session, SessionRequest, Status
+from holdfast.services.agents import BUILT_IN
 from holdfast.services.session_lifecycle import DeletePolicy
 from tests.houses import raw
 from tests.marks import demands
@@ -118,7 +119,7 @@ async def test_models_need_no_slot_and_owners_share_them(
     quiet: Holdfast, repo: Repo, tmp_path: Path
 ) -> None:
     await _full(quiet, repo)
-    await quiet.agents.built_in(STRANGER)
+    await quiet.agents.get(STRANGER, BUILT_IN)
     await quiet.agents.create(STRANGER, {"name": "Cli", "runtime": AcpRuntime(command="sh")})
     theirs = await quiet.repos.add(STRANGER, str(tmp_path / "tree"), at_terminal=True)
 

@@ -47,7 +47,7 @@ from holdfast.domain.sessions import (
 )
 from holdfast.domain.text import require_int, require_str
 from holdfast.own_loops import LoopVerbs
-from holdfast.services.agents import BUILT_IN
+from holdfast.services.agents import BUILT_IN, EnsureVerb
 from holdfast.services.background_tasks import Background
 from holdfast.services.calls import CallAnswer, SettlementRequest
 from holdfast.wire.agents import (
@@ -94,7 +94,7 @@ from holdfast.wire.sessions import SessionForm, session_of, session_post
 from holdfast.workflows.session_export import FILES, Export, ExportFormat, ExportStream, Line
 
 
-class RemoteAgents(RemotePart):
+class RemoteAgents(RemotePart, EnsureVerb):
     """Agents of a server."""
 
     async def create(

@@ -1,8 +1,9 @@
 """Agents: create, change and archive them. Sessions keep the version they opened with."""
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -14,7 +15,6 @@ from holdfast.domain.agents import (
     Agent,
     AgentOverrides,
     AgentStatus,
-    ExternalRuntime,
     LlmRuntime,
     ModelChoice,
     functions_of,
@@ -32,7 +32,7 @@ from holdfast.domain.queries import (
     require_limit,
 )
 from holdfast.domain.secrets import Scrubber
-from holdfast.domain.sessions import Created, Session, digest_request
+from holdfast.domain.sessions import Created, digest_request
 from holdfast.domain.text import require_text
 from holdfast.domain.tools import (
     CLIENT_TIMEOUT,
@@ -54,6 +54,7 @@ from holdfast.services.stamping import IdFactory, Stamping
 from holdfast.zones.binding import stamp_of
 from holdfast.zones.merge import adopt_zones
 
+log = logging.getLogger(__name__)
 BUILT_IN: Final = "holdfast"
 TOOLS_LARGEST: Final = 256 << 10
 # Sessions of an agent whose functions are known to exist.
@@ -90,7 +91,28 @@ class AgentRules(msgspec.Struct, frozen=True, kw_only=True):
     in_repositories: str = BUILT_IN
 
 
-class Agents:
+class EnsureVerb(Protocol):
+    """`ensure`, made of two other verbs: the same here and over HTTP."""
+
+    async def create(
+        self, owner: Owner, fields: Mapping[str, Any], *, id: str | None = None
+    ) -> Agent: ...
+    async def update(self, owner: Owner, ref: str, changes: Mapping[str, Any]) -> Agent: ...
+    async def ensure(self, owner: Owner, fields: Mapping[str, Any]) -> Agent:
+        """Return the agent of this slug: created if it is missing, changed where it differs.
+
+        Without a `slug` it is that of the name. Fields that are not given stay as they are.
+        """
+        slug = str(fields.get("slug") or _slug_of_name(fields))
+        with suppress(NotFound):
+            return await self.update(owner, slug, fields)
+        with suppress(Conflict):
+            return await self.create(owner, {**fields, "slug": slug})
+        # Another process has created it in between (race).
+        return await self.update(owner, slug, fields)
+
+
+class Agents(EnsureVerb):
     """Agents of an owner."""
 
     def __init__(
@@ -234,10 +256,6 @@ class Agents:
         # Also out of the write-ahead log: deleted data must not be recoverable from the disk.
         await self._store.scrub()
 
-    async def built_in(self, owner: Owner) -> Agent:
-        """Return the default agent, created on first use."""
-        return await self.get(owner, BUILT_IN)
-
     async def in_repositories(self, owner: Owner) -> Agent:
         """Return the default agent in a repository."""
         return await self.get(owner, self._in_repositories)
@@ -297,18 +315,6 @@ BUILT_IN_FIELDS: Final[Mapping[str, Any]] = {
 }
 
 
-def require_played(session: Session) -> None:
-    """Refuse a message to a session whose turns only a program of the user can run."""
-    runtime = session.agent.runtime
-    if isinstance(runtime, ExternalRuntime):
-        raise Conflict(
-            Code.EXTERNAL_RUNTIME,
-            f"The turns of this session are run by a program that uses {runtime.framework}; "
-            "continue there, or fork the session with another agent.",
-            {"framework": runtime.framework},
-        )
-
-
 async def used_functions(tx: Tx, agent: Agent) -> frozenset[str]:
     """Return the functions that processes have or had, in so far as the store knows.
 
@@ -335,6 +341,10 @@ async def find_agent(tx: Tx, owner: Owner, ref: str) -> Agent:
     return agent
 
 
+def _slug_of_name(fields: Mapping[str, Any]) -> str:
+    return slug_of(str(fields.get("name", ""))) or "agent"
+
+
 async def _created_before(tx: Tx, owner: Owner, agent_id: AgentId, digest: bytes) -> Agent | None:
     """Return the agent of a repeated request; the same id with another request is refused."""
     stored = await tx.agents.digest(owner, agent_id)
@@ -348,7 +358,7 @@ async def _created_before(tx: Tx, owner: Owner, agent_id: AgentId, digest: bytes
 async def _free_slug(tx: Tx, owner: Owner, fields: Mapping[str, Any]) -> str:
     """Return the requested slug if it is free; a derived one is numbered until it is."""
     given = fields.get("slug")
-    wanted = str(given) if given is not None else slug_of(str(fields.get("name", ""))) or "agent"
+    wanted = str(given) if given is not None else _slug_of_name(fields)
     number = 1
     candidate = wanted
     while await tx.agents.by_slug(owner, candidate) is not None:
@@ -359,6 +369,9 @@ async def _free_slug(tx: Tx, owner: Owner, fields: Mapping[str, Any]) -> str:
         number += 1
         # Truncated, so that the number does not exceed the length limit of a slug.
         candidate = f"{wanted[:245]}-{number}"
+    if number > 1:
+        text = "an agent %s exists, so this one is %s; agents.ensure returns the one that exists"
+        log.warning(text, wanted, candidate)
     return candidate
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.domain.agents import ExternalRuntime
 from holdfast.domain.commits import CommitBuilder, VersionConflictError, is_same_version
 from holdfast.domain.drafts import MessageDraft, require_recordable
 from holdfast.domain.errors import Code, Conflict, NotFound
@@ -25,11 +26,11 @@ from holdfast.domain.messages import (
 )
 from holdfast.domain.queries import MESSAGES_MOST, MessageQuery, Page
 from holdfast.domain.recordings import OnOpenCalls, Recorded, require_recording
-from holdfast.domain.sessions import Created, OnBusy, SessionState, Status
+from holdfast.domain.sessions import Created, OnBusy, Session, SessionState, Status
 from holdfast.domain.time import instant
 from holdfast.ports.runtime import Coordinator, RunSlot
 from holdfast.ports.store import Brief, Store, Tx
-from holdfast.services.agents import require_input, require_played
+from holdfast.services.agents import require_input
 from holdfast.services.batches import BATCH_BYTES, BATCH_ROWS, PAGE_ROWS, Scan
 from holdfast.services.journal import (
     Journal,
@@ -156,7 +157,7 @@ class Messages:
             if found and live is not None and is_same_version(live.state, found[1]):
                 live.session = session
         if session is not None:
-            require_played(session)
+            _require_played(session)
         if session is not None and session.agent.extra:
             text = "".join(part.text for part in draft.parts if isinstance(part, Text))
             require_input(session.agent, text)
@@ -445,6 +446,18 @@ async def _call(tx: Tx, state: SessionState, call_id: CallId, before: int) -> li
             return found[-1:]
         last = rows[0].sequence - 1
     return []
+
+
+def _require_played(session: Session) -> None:
+    """Refuse a message to a session whose turns only a program of the user can run."""
+    runtime = session.agent.runtime
+    if isinstance(runtime, ExternalRuntime):
+        raise Conflict(
+            Code.EXTERNAL_RUNTIME,
+            f"The turns of this session are run by a program that uses {runtime.framework}; "
+            "continue there, or fork the session with another agent.",
+            {"framework": runtime.framework},
+        )
 
 
 async def _has_result(tx: Tx, state: SessionState, call_id: CallId, last: int) -> bool:
