@@ -161,6 +161,30 @@ async def test_a_function_with_another_schema_is_refused_or_stored(home: Path) -
     assert [each.result for each in results(rows)] == ["17"]
 
 
+async def test_a_function_that_the_agent_does_not_define_is_refused(home: Path, place: str) -> None:
+    @tool
+    async def refunds(order: str) -> str:
+        """List refunds."""
+        return order
+
+    async with a_house(refunding(home)) as house, AsyncExitStack() as stack:
+        tools = [refund.definition, "read_file"]
+        await house.agents.create(house.owner, {"name": "Clerk", "tools": tools})
+        hf: Holdfast = house
+        if place == "remote":
+            at = await stack.enter_async_context(http_serving(house))
+            hf = await stack.enter_async_context(connect(at.url, at.secret, timeouts=QUICK))
+        with pytest.raises(Invalid) as refused:
+            await hf.serve_tools([refund, refunds], agent="clerk")
+        workers = await house.workers.list(house.owner)
+
+    assert (refused.value.code, workers) == (Code.UNKNOWN_TOOL, [])
+    assert refused.value.message == (
+        "Agent clerk does not define refunds (did you mean refund?); it defines refund. "
+        "Add `refunds.definition` to its tools."
+    )
+
+
 async def test_a_function_that_decides_its_approval_itself_is_refused(home: Path) -> None:
     @tool(approval=lambda _: "auto")
     async def act() -> str:

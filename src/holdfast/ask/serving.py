@@ -79,7 +79,8 @@ class ServeVerbs(Protocol):
         """Run the calls of tools that agents define with these functions, until cancelled.
 
         A function whose schema differs from the definition is refused, unless `update` stores its
-        own with the agents. When it is cancelled, calls that run may end within `grace` seconds.
+        own with the agents. One that `agent` does not define is refused, too. When it is
+        cancelled, calls that run may end within `grace` seconds.
         """
         from holdfast.ask.tool_server import ToolServer
 
@@ -93,5 +94,7 @@ class ServeVerbs(Protocol):
         server = ToolServer(
             self, agents=agents, concurrency=concurrency, grace=grace, update=update, name=name
         )
+        if agent is not None and session is None:
+            await server.require_defined(tools, agent)
         await server.add(tools, session)
         await server.run()

@@ -15,6 +15,8 @@ from uuid import uuid4
 
 from holdfast.domain.calls import Call
 from holdfast.domain.errors import (
+    Code,
+    Denied,
     HoldfastError,
     Internal,
     Invalid,
@@ -25,6 +27,7 @@ from holdfast.domain.errors import (
 )
 from holdfast.domain.ids import Owner, SessionId
 from holdfast.domain.messages import ResultStatus, ToolError
+from holdfast.domain.text import did_you_mean
 from holdfast.domain.tools import Effect, ResultCode, ToolClass, ToolSpec, tool_fields
 from holdfast.functions.calls import FunctionCall, FunctionRunner
 from holdfast.functions.registry import AnyTool, merge_tools
@@ -119,6 +122,24 @@ class ToolServer:
                 del sessions[oldest]
         await self._register(shared, sessions)
         self._shared, self._sessions = shared, sessions
+
+    async def require_defined(self, tools: Iterable[Callable[..., Any]], agent: str) -> None:
+        """Refuse functions that the agent does not define: they would never be called."""
+        try:
+            found = await self._hf.agents.get(self._hf.owner, agent)
+        except Denied:
+            # A token of the scope `tools` cannot read agents.
+            return
+        defined = [tool.name for tool in found.tools if tool.is_client_run]
+        missing = [each.name for each in map(as_tool, tools) if each.name not in defined]
+        if missing:
+            similar = did_you_mean(missing[0], defined)
+            raise Invalid(
+                Code.UNKNOWN_TOOL,
+                f"Agent {found.slug} does not define {', '.join(missing)}{similar}; it defines "
+                f"{', '.join(defined) or 'no tools'}. Add `{missing[0]}.definition` to its tools.",
+                {"field": "tools", "tool": missing[0]},
+            )
 
     async def run(self) -> None:
         """Take calls and run them until cancelled."""
