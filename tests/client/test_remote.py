@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,33 @@ async def test_a_wrong_token_is_denied(holdfast: Holdfast) -> None:
             await client.sessions.get(LOCAL_OWNER, GONE)
 
     assert refused.value.code is Code.UNAUTHENTICATED
+
+
+@each_case(
+    ("environment", "is_sent"),
+    [
+        ({"HOLDFAST_TOKEN": "SECRET"}, True),
+        ({"HOLDFAST_TOKEN": "SECRET", "HOLDFAST_SERVER": "URL/"}, True),
+        ({"HOLDFAST_TOKEN": "SECRET", "HOLDFAST_SERVER": "https://example.org"}, False),
+        ({"HOLDFAST_TOKEN": "SECRET", "HOLDFAST_SERVER": "http://127.0.0.1:1"}, False),
+        ({"HOLDFAST_TOKEN": "SECRET", "HOLDFAST_SERVER": "http://[::1"}, False),
+        ({"HOLDFAST_TOKEN": ""}, False),
+    ],
+)
+async def test_without_a_token_that_of_the_environment_is_sent_to_its_server(
+    holdfast: Holdfast,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
+    is_sent: bool,
+) -> None:
+    async with serving(holdfast) as at:
+        with monkeypatch.context() as patched:
+            for name, value in environment.items():
+                patched.setenv(name, value.replace("SECRET", at.secret).replace("URL", at.url))
+            async with connect(at.url, timeouts=QUICK) as client:
+                refused = pytest.raises(Denied, match="Send a valid token")
+                with nullcontext() if is_sent else refused:
+                    await client.defaults()
 
 
 async def test_a_repeated_id_creates_nothing_new(client: RemoteHoldfast) -> None:

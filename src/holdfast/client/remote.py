@@ -1,5 +1,6 @@
 """The verbs of `Holdfast` over HTTP, and `connect`."""
 
+import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -23,7 +24,7 @@ from holdfast.client.sessions import (
     session_path,
 )
 from holdfast.client.stream import FollowRequest, ResumingStream
-from holdfast.client.transport import Transport
+from holdfast.client.transport import Transport, is_same_server
 from holdfast.client.workers import RemoteWorkers, ServedFunctions
 from holdfast.client.zones import RemoteZones
 from holdfast.domain.agents import Agent
@@ -567,9 +568,11 @@ async def connect(
     """Connect to a server; the first request is made by the first verb.
 
     `tools` are functions that this process runs for agents that define them. `tls` is for servers
-    whose certificate the system does not trust.
+    whose certificate the system does not trust. Without a token HOLDFAST_TOKEN is sent, unless
+    HOLDFAST_SERVER names another server.
     """
     headers = {"user-agent": "holdfast"}
+    token = _token_for(url) if token is None else token
     if token is not None:
         # A token read from its file may end with a line break.
         headers["authorization"] = f"Bearer {token.strip()}"
@@ -582,3 +585,10 @@ async def connect(
             yield hf
     finally:
         await requests.transport.aclose()
+
+
+def _token_for(url: str) -> str | None:
+    """Return the token of the environment; `None` for a server that it was not made for."""
+    server = os.environ.get("HOLDFAST_SERVER")
+    is_other = server and not is_same_server(server, url)
+    return None if is_other else os.environ.get("HOLDFAST_TOKEN") or None

@@ -208,6 +208,19 @@ def _parse_server_url(url: str) -> SplitResult:
     return parts
 
 
+def is_same_server(url: str, other: str) -> bool:
+    """Return whether two URLs have the same scheme, host and port."""
+
+    def origin(text: str) -> tuple[str, str | None, int]:
+        parts = urlsplit(text)
+        return parts.scheme, parts.hostname, parts.port or {"http": 80}.get(parts.scheme, 443)
+
+    try:
+        return origin(url) == origin(other)
+    except ValueError:
+        return False
+
+
 def _root_cause(error: Exception) -> Exception:
     """Return the error of the operating system or of TLS behind those of the libraries."""
     if isinstance(error, ExceptionGroup):
