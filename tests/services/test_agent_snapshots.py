@@ -71,7 +71,11 @@ class TestTools:
         session = await opened(quiet, tmp_path, tools=[*names, "read_file"])
         rows = await quiet.read(session.id)
 
-        text = f"These tools are not available: {', '.join(names)}."
+        text = (
+            f"These tools are not available: {', '.join(names)}. invoke_agent can start no agent: "
+            'name those that it may start, as {"name": "invoke_agent", "agents": ["SLUG"]} in the '
+            "tools of the agent."
+        )
         assert await notices(quiet, session) == [(0, "tool_unavailable", text)]
         assert [row.role for row in rows] == [Role.SYSTEM]
         assert session.message_count == 1

@@ -169,5 +169,7 @@ def is_path(ref: str) -> bool:
 
 def remark_tools(printer: Printer, fields: dict[str, Any]) -> None:
     """Say which tools do not exist; they may be functions of a program."""
-    for warning in tool_warnings((tool["name"] for tool in fields.get("tools", ())), frozenset()):
+    # Others are defined by their author.
+    bare = (tool["name"] for tool in fields.get("tools", ()) if set(tool) == {"name"})
+    for warning in tool_warnings(bare, frozenset()):
         printer.remark(warning)

@@ -18,6 +18,7 @@ from holdfast.domain.text import did_you_mean, require_tags, require_text
 from holdfast.domain.tools import (
     ACCEPTED_TOOLS,
     CATALOGUE,
+    INVOKE_AGENT,
     REMOTE,
     Grant,
     ToolSpec,
@@ -445,15 +446,24 @@ def require_known_tools(wanted: Iterable[str], agent: Agent, known: frozenset[st
             raise unknown_tool(name, known | given, "Leave it out, or pass the function.")
 
 
+# What an agent lacks whose tools have the bare name.
+CHILD_AGENTS_MISSING: Final = (
+    f"{INVOKE_AGENT} can start no agent: name those that it may start, as "
+    f'{{"name": "{INVOKE_AGENT}", "agents": ["SLUG"]}} in the tools of the agent.'
+)
+
+
 def tool_warnings(names: Iterable[str], functions: frozenset[str]) -> tuple[str, ...]:
-    """Return a sentence for each name that no tool and none of these functions has."""
+    """Return a sentence for each bare name that no tool and none of these functions has."""
     known = CATALOGUE | functions
-    return tuple(
-        f"There is no tool {name}{did_you_mean(name, known)}. If it is a function, sessions open "
-        "once a process has registered it."
-        for name in names
-        if name not in known | ACCEPTED_TOOLS and not name.startswith(REMOTE)
-    )
+    missing = [name for name in names if name not in known and not name.startswith(REMOTE)]
+    texts = {
+        name: f"There is no tool {name}{did_you_mean(name, known)}. If it is a function, sessions "
+        "open once a process has registered it."
+        for name in missing
+        if name not in ACCEPTED_TOOLS
+    }
+    return tuple(texts.values()) + (CHILD_AGENTS_MISSING,) * (INVOKE_AGENT in missing)
 
 
 def unknown_tool(name: str, known: Iterable[str], remedy: str) -> Invalid:

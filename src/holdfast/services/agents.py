@@ -369,7 +369,7 @@ async def _free_slug(tx: Tx, owner: Owner, fields: Mapping[str, Any]) -> str:
         number += 1
         # Truncated, so that the number does not exceed the length limit of a slug.
         candidate = f"{wanted[:245]}-{number}"
-    if number > 1:
+    if number > 1 and slug_of(str(fields.get("name", ""))):
         text = "an agent %s exists, so this one is %s; agents.ensure returns the one that exists"
         log.warning(text, wanted, candidate)
     return candidate

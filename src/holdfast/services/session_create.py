@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.domain.agents import (
+    CHILD_AGENTS_MISSING,
     AcpRuntime,
     Agent,
     AgentStatus,
@@ -52,13 +53,7 @@ from holdfast.domain.sessions import (
     stricter_budget,
 )
 from holdfast.domain.time import instant, microseconds
-from holdfast.domain.tools import (
-    CATALOGUE,
-    NARROWEST,
-    Grant,
-    ToolSpec,
-    narrow,
-)
+from holdfast.domain.tools import CATALOGUE, INVOKE_AGENT, NARROWEST, Grant, ToolSpec, narrow
 from holdfast.ports.store import Tx
 from holdfast.services.agent_processes import ProcessLimit
 from holdfast.services.agents import find_agent, used_functions, with_overrides
@@ -140,10 +135,9 @@ def freeze_agent(
         for name in prompt.unknown
     ]
     if missing:
-        names = ", ".join(missing)
-        notices.append(
-            notice_draft(NoticeCode.TOOL_UNAVAILABLE, f"These tools are not available: {names}.")
-        )
+        text = f"These tools are not available: {', '.join(missing)}."
+        text += f" {CHILD_AGENTS_MISSING}" if INVOKE_AGENT in missing else ""
+        notices.append(notice_draft(NoticeCode.TOOL_UNAVAILABLE, text))
     grant = rules.ceiling if agent.grant is None else agent.grant
     kept = replace(
         agent, system_prompt=prompt.text, grant=grant, runtime=_runtime(agent.runtime, rules)

@@ -183,12 +183,14 @@ def test_tools_are_named_changed_and_taken_away(cli: Cli) -> None:
     less = cli("agents", "edit", "one", "--tools", "find_text", "--json")
     none = cli("agents", "edit", "one", "--tools", "")
     odd = cli("agents", "edit", "one", "--tools", "read_fil")
+    starts_none = cli("agents", "create", "--name", "Two", "--tools", "invoke_agent")
 
     assert "read_file, find_text" in shown
     assert made.document["tools"] == ["read_file", "find_text"]
     assert less.document["tools"] == ["find_text"]
     assert none.code == 0
     assert odd.code == 0
+    assert "invoke_agent can start no agent: name those that it may start, as " in starts_none.err
     assert "There is no tool read_fil (did you mean read_file" in odd.err
     assert "read_fil" in cli("agents", "show", "one").out
 

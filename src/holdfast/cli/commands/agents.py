@@ -355,8 +355,8 @@ async def edit(printer: Printer, options: AgentEditOptions) -> None:
         before = await holdfast.agents.get(holdfast.owner, options.ref)
         changes |= options.runtime(before.runtime)
         if "tools" in changes:
-            remark_tools(printer, changes)
             changes["tools"] = merge_tools(before, changes["tools"])
+            remark_tools(printer, changes)
         agent = await holdfast.agents.update(holdfast.owner, options.ref, changes)
     printer.done(agent_form(agent), f"Changed agent {agent.slug}.")
 
