@@ -292,6 +292,8 @@ async def test_steps_are_recorded_and_shown_to_no_model(hf: Holdfast) -> None:
         await turn.say(str(found))
         with pytest.raises(Invalid, match=r"turn\.call"):
             turn.step("act", lambda: 1, effect="unsafe")
+        with pytest.raises(Invalid, match=r"name of a step: write at most 64 letters, digits and"):
+            turn.step("fetch the report", lambda: 1)
 
     steps = [part for row in await hf.read(session.id) for part in row.parts]
     (step,) = [part for part in steps if isinstance(part, Step)]

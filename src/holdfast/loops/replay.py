@@ -5,6 +5,7 @@ that runs again must ask for the same entries at the same positions.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable
 from typing import Any, Final, Literal
 
@@ -27,6 +28,7 @@ from holdfast.domain.messages import (
 from holdfast.functions.context import OutcomeUnknown, ToolFailed
 
 EntryKind = Literal["call", "step"]
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.:/-]{0,63}")
 
 
 class CallDenied(Exception):  # noqa: N818 — an outcome of the call
@@ -157,6 +159,17 @@ def is_plain(value: Any) -> bool:
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
         return False
     return True
+
+
+def require_name(name: str, *, what: str) -> None:
+    """Refuse a name that an entry cannot have."""
+    if _NAME.fullmatch(name) is None:
+        raise Invalid(
+            Code.INVALID_INPUT,
+            f"{name!r} cannot be the name of a {what}: write at most 64 letters, digits and _ . : "
+            "/ -, the first one a letter.",
+            {"field": "name"},
+        )
 
 
 def require_plain(arguments: dict[str, Any]) -> None:

@@ -56,6 +56,7 @@ from holdfast.loops.replay import (
     digest_arguments,
     is_plain,
     key_of,
+    require_name,
     require_plain,
     value_of,
 )
@@ -63,7 +64,6 @@ from holdfast.ports.runtime import Emit, TurnEnd, TurnInput, TurnPausedError
 from holdfast.ports.tools import CallOutcome, Toolbox
 
 T = TypeVar("T")
-_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.:/-]{0,63}")
 _BRANCH: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 # Set while a function of an entry runs: an entry inside it would be hidden from a replay.
 _inside: ContextVar[bool] = ContextVar("holdfast_inside_an_entry", default=False)
@@ -148,8 +148,7 @@ class Branch:
         `run` is the function; without it, the name is a tool of the session. The value is decoded
         from what was recorded, into `returns` if it is given.
         """
-        if _NAME.fullmatch(name) is None:
-            raise Invalid(Code.INVALID_INPUT, f"{name!r} is no name of a call.", {"field": "name"})
+        require_name(name, what="call")
         asked = dict(arguments or {})
         require_plain(asked)
         position = self._next()
@@ -215,8 +214,7 @@ class Branch:
                 "A step may run twice after a crash; use turn.call for an effect that must not.",
                 {"field": "effect"},
             )
-        if _NAME.fullmatch(name) is None:
-            raise Invalid(Code.INVALID_INPUT, f"{name!r} is no name of a step.", {"field": "name"})
+        require_name(name, what="step")
         return self._turn.make_step(self._next(), name, fn, args, model)
 
     def _next(self) -> Position:

@@ -49,12 +49,15 @@ export function sessionQuery(id: string) {
   });
 }
 
-export function childrenQuery(id: string, count: number) {
+/** A session with `count` children, and all sessions below it. */
+export function treeQuery(id: string, count: number) {
   return queryOptions({
     // By their number, so that a new child is listed.
-    queryKey: ["session", id, "children", count],
-    queryFn: () => unwrap(server.GET("/v1/sessions/{session_id}/children", { params: { path: { session_id: id } } })),
+    queryKey: ["session", id, "tree", count],
+    queryFn: () => unwrap(server.GET("/v1/sessions/{session_id}/tree", { params: { path: { session_id: id } } })),
     enabled: count > 0,
+    // While one runs, it may open more.
+    refetchInterval: ({ state }) => (state.data?.data.some((each) => each.status === "running") ? FAST_REFETCH_MS : false),
   });
 }
 

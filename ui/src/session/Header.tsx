@@ -3,7 +3,7 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 
 import { newId, server, unwrap } from "../api/client";
-import { approvalsQuery, childrenQuery, modelsQuery, queryClient, reposQuery } from "../api/queries";
+import { approvalsQuery, modelsQuery, queryClient, reposQuery, treeQuery } from "../api/queries";
 import type { Model, Session } from "../api/types";
 import { Link } from "../app/Link";
 import { navigate } from "../app/router";
@@ -56,19 +56,30 @@ export function Header({ session, conversation, connection, onError }: Props) {
   );
 }
 
-/** Links to the session that opened this one, and to those that this one has opened. */
+/** Links to the session that opened this one, and to all that were opened below it. */
 function Family({ session }: { session: Session }) {
-  const children = useQuery(childrenQuery(session.id, session.children));
+  const tree = useQuery(treeQuery(session.id, session.children));
   if (session.parent === null && session.children === 0) return null;
   return (
     <nav className="facts" aria-label="Related sessions">
       {session.parent && <Link to={`/sessions/${session.parent.session_id}`}>Started by another session</Link>}
-      {children.data?.data.map((child) => (
-        <Link key={child.id} to={`/sessions/${child.id}`}>
-          {`Started: ${escapeInvisible(child.title ?? child.agent.name)} (${child.status})`}
-        </Link>
-      ))}
+      {tree.data && <Children of={session.id} sessions={tree.data.data} />}
     </nav>
+  );
+}
+
+function Children({ of, sessions }: { of: string; sessions: readonly Session[] }) {
+  const children = sessions.filter((each) => each.parent?.session_id === of);
+  if (children.length === 0) return null;
+  return (
+    <ul className="children">
+      {children.map((child) => (
+        <li key={child.id}>
+          <Link to={`/sessions/${child.id}`}>{`Started: ${escapeInvisible(child.title ?? child.agent.name)} (${child.status})`}</Link>
+          <Children of={child.id} sessions={sessions} />
+        </li>
+      ))}
+    </ul>
   );
 }
 

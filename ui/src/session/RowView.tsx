@@ -13,7 +13,7 @@ import type { Draft } from "./conversation";
 import { parsePlan } from "./event_data";
 import { PlanView } from "./PlanView";
 import type { Row } from "./rows";
-import { ToolCard } from "./ToolCard";
+import { StepCard, ToolCard } from "./ToolCard";
 
 interface Props {
   readonly row: Row;
@@ -160,6 +160,8 @@ function PartView({ part, content, sessionId }: { part: Part; content: RowConten
       );
     case "plan":
       return <PlanView steps={parsePlan(part.steps)} />;
+    case "step":
+      return <StepCard step={part} />;
     case "media":
       return <MediaView part={part} sessionId={sessionId} />;
     default:

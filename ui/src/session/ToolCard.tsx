@@ -1,14 +1,14 @@
-/** A tool call: its arguments, its result and its file changes. */
+/** A tool call, or a step of a loop: what was called, its result and its file changes. */
 import { useState } from "react";
 
-import type { Approval, Message } from "../api/types";
+import type { Approval, Message, Part } from "../api/types";
 import { Code } from "../text/Code";
 import { Diff } from "../text/Diff";
-import { formatDuration } from "../text/format";
+import { formatDuration, formatMilliseconds } from "../text/format";
 import { escapeInvisible } from "../text/invisible";
 import { ApprovalRequest } from "./ApprovalRequest";
 import { asFields } from "./event_data";
-import { fileChanges, formatResult, summarizeCall } from "./tool_summary";
+import { fileChanges, formatResult, summarizeCall, summarizeResult } from "./tool_summary";
 
 interface Props {
   readonly call: Message;
@@ -37,6 +37,31 @@ export function ToolCard({ call, result, approval, isStarted }: Props) {
       </details>
       {approval && <ApprovalRequest approval={approval} />}
     </>
+  );
+}
+
+/** A step of a turn that a Python function ran. */
+export function StepCard({ step }: { step: Extract<Part, { type: "step" }> }) {
+  const status = step.status ?? "ok";
+  const error = step.error?.message ?? null;
+  const hasResult = step.result !== null && step.result !== undefined;
+  const [isOpen, setOpen] = useState(false);
+  return (
+    <details className={`tool ${status}`} open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>
+        <span className="tool-name">{escapeInvisible(step.name)}</span>
+        <span className="tool-summary">{escapeInvisible(error ?? summarizeResult(step.result))}</span>
+        <span className="tool-time">{formatMilliseconds(step.milliseconds ?? 0)}</span>
+        <span className="tool-status">{STATUS_LABELS[status] ?? status}</span>
+      </summary>
+      {isOpen && (
+        <div className="tool-details">
+          {error !== null && <p className="failure">{escapeInvisible(error)}</p>}
+          {hasResult && <Code text={escapeInvisible(formatResult(step.result))} language={typeof step.result === "string" ? "" : "json"} />}
+          {error === null && !hasResult && <p className="notice">No result.</p>}
+        </div>
+      )}
+    </details>
   );
 }
 

@@ -15,6 +15,11 @@ export function summarizeCall(args: Fields): string {
   return shorten(line);
 }
 
+/** Summarize a result on one line. */
+export function summarizeResult(result: unknown): string {
+  return result === null || result === undefined ? "" : shorten(typeof result === "string" ? result : JSON.stringify(result));
+}
+
 function shorten(text: string): string {
   const line = text.replace(/\s+/g, " ").trim();
   return line.length > MAX_SUMMARY_LENGTH ? `${line.slice(0, MAX_SUMMARY_LENGTH)}…` : line;

@@ -61,7 +61,11 @@ export function formatDateTime(time: string): string {
 }
 
 export function formatDuration(from: string, to: string): string {
-  const seconds = (Date.parse(to) - Date.parse(from)) / 1000;
+  return formatMilliseconds(Date.parse(to) - Date.parse(from));
+}
+
+export function formatMilliseconds(milliseconds: number): string {
+  const seconds = milliseconds / 1000;
   if (seconds < 0.95) return `${Math.max(0, Math.round(seconds * 1000))} ms`;
   if (seconds < MINUTE) return `${seconds.toFixed(1)} s`;
   if (seconds < HOUR) return `${Math.floor(seconds / MINUTE)} min ${Math.round(seconds % MINUTE)} s`;
