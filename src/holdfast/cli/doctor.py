@@ -1,6 +1,7 @@
 """`holdfast doctor`: checks the home folder, the configuration and the store."""
 
 import os
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -39,6 +40,14 @@ _SESSIONS_AT_ONCE: Final = 100
 _CALL_EVENTS: Final = (name_of(ToolStarted), name_of(ToolEnded))
 _RAN: Final = frozenset({ResultStatus.OK, ResultStatus.ERROR})
 _EVENTS_MISSING: Final = "events_missing"
+_SHOWN_MOST: Final = 5
+# What to do about a code whose messages only say what is wrong.
+_REMEDIES: Final[Mapping[str, str]] = {
+    Code.CORRUPT_STORE: "Stop every process of this home, copy the home, and restore a backup "
+    "with `holdfast restore FILE`. Without one: `holdfast doctor --rebuild` recreates derived "
+    "data, `holdfast salvage FILE` recovers a store whose log is damaged, and `holdfast sessions "
+    "verify` shows which sessions can still be exported.",
+}
 _COMPANIONS: Final = ("-wal", "-anchor", "-reserve")
 _NO_STORE: Final = "none yet; created with the first session"
 _WRAPPED: Final = (
@@ -71,11 +80,16 @@ async def examine(
         await _check_store(config, facts, findings, rebuild=rebuild)
     else:
         findings += [*_check_remains(config), *_check_writable(config)]
-    report = {**facts, "findings": findings}
+    # One fault is met by several checks.
+    findings = [each for at, each in enumerate(findings) if each not in findings[:at]]
+    codes = {each["code"] for each in findings}
+    remedies = {code: text for code, text in _REMEDIES.items() if code in codes}
+    report = {**facts, "findings": findings, "remedies": remedies}
     if printer.is_json:
         printer.document(report)
     else:
         _print_report(printer, facts, findings)
+        _print_findings(printer, findings, remedies)
     return FINDINGS if findings else 0
 
 
@@ -323,8 +337,20 @@ def _print_report(printer: Printer, facts: dict[str, Any], findings: list[dict[s
         printer.line(f"rebuilt: {counted}")
         for text in rebuilt["differences"]:
             printer.line(f"repaired: {text}")
-    for finding in findings:
-        printer.line(f"problem: {finding['message']}")
+
+
+def _print_findings(
+    printer: Printer, findings: list[dict[str, str]], remedies: Mapping[str, str]
+) -> None:
+    """Print the first findings of each code, and how each code is remedied."""
+    for code in dict.fromkeys(each["code"] for each in findings):
+        texts = [each["message"] for each in findings if each["code"] == code]
+        for text in texts[:_SHOWN_MOST]:
+            printer.line(f"problem: {text}")
+        if (left := len(texts) - _SHOWN_MOST) > 0:
+            printer.line(f"problem: {left} more of {code}; `holdfast doctor --json` lists all")
+    for text in remedies.values():
+        printer.line(f"remedy: {text}")
     printer.line("No problems found." if not findings else f"{len(findings)} found.")
 
 

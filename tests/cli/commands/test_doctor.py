@@ -166,6 +166,29 @@ def test_a_damaged_record_is_a_finding(
     assert ran.code == 1
     assert [each["code"] for each in ran.document["findings"]] == ["corrupt_store"]
     assert plain.out.splitlines()[-1] == "1 found."
+    (remedy,) = ran.document["remedies"].values()
+    assert "restore a backup with `holdfast restore FILE`" in remedy
+    assert plain.out.splitlines()[-2] == f"remedy: {remedy}"
+
+
+def test_many_problems_of_one_kind_are_one_group_with_one_remedy(
+    cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_ENCRYPTION", "off")
+    for _ in range(7):
+        cli("chat", "What is 2+3?")
+    change_a_message(home / "history.db")
+
+    ran, plain = cli("doctor", "--json"), cli("doctor")
+
+    found = ran.document["findings"]
+    assert len(found) == len({each["message"] for each in found}) > 5
+    lines = [line for line in plain.out.splitlines() if line.startswith(("problem:", "remedy:"))]
+    assert lines[:5] == [f"problem: {each['message']}" for each in found[:5]]
+    assert lines[5] == (
+        f"problem: {len(found) - 5} more of corrupt_store; `holdfast doctor --json` lists all"
+    )
+    assert lines[6:] == [f"remedy: {ran.document['remedies']['corrupt_store']}"]
 
 
 def test_a_store_that_does_not_open_is_a_finding(
