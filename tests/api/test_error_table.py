@@ -90,6 +90,10 @@ class Desk(Struct):
     async def open(self, *tools: Any, **request: Any) -> Any:
         return await self.hf.open(request=SessionRequest(**request), tools=tools)
 
+    async def ask_twice(self, question: str, **options: Any) -> Any:
+        await self.hf.ask("go", key="k", check=False)
+        return await self.hf.ask(question, key="k", **options)
+
     async def create(self, **fields: Any) -> Any:
         return await self.hf.agents.create(self.hf.owner, {"name": "Odd", **fields})
 
@@ -209,6 +213,36 @@ TABLE: dict[str, Case] = {
         Invalid,
         "option_not_offered",
         r"sessions\.update",
+    ),
+    "ask with a key in a session": (
+        lambda desk: desk.hf.ask("x", session=desk.session, key="k"),
+        Invalid,
+        "option_not_offered",
+        "a key makes the session, too.*the same id",
+    ),
+    "ask another question with a key": (
+        lambda desk: desk.ask_twice("go again"),
+        Conflict,
+        "message_id_reused",
+        "^The key 'k' belongs to another question",
+    ),
+    "ask with a key and other options": (
+        lambda desk: desk.ask_twice("go", title="x"),
+        Conflict,
+        "id_reused",
+        "^The key 'k' belongs to another question or other options",
+    ),
+    "calls of a session instead of an owner": (
+        lambda desk: desk.hf.calls.list(desk.session),
+        Invalid,
+        "invalid_input",
+        r"the owner: write list\(hf\.owner, session_id\)",
+    ),
+    "approvals of a session instead of an owner": (
+        lambda desk: desk.hf.approvals.list(desk.session),
+        Invalid,
+        "invalid_input",
+        r"the owner: write list\(hf\.owner, session_id\)",
     ),
     "output of an unsayable type": (
         lambda desk: desk.hf.ask("x", output=complex),

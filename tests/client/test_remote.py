@@ -15,7 +15,7 @@ from holdfast import Holdfast, RemoteHoldfast, connect, open_holdfast
 from holdfast.domain.agents import LlmRuntime, ModelChoice
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Denied, Invalid, NotFound, Unavailable
-from holdfast.domain.ids import LOCAL_OWNER, ModelId, SessionId
+from holdfast.domain.ids import LOCAL_OWNER, ModelId, Owner, SessionId
 from holdfast.domain.messages import Role, Text
 from holdfast.domain.queries import SessionQuery
 from holdfast.workflows.session_export import ExportFormat
@@ -123,6 +123,8 @@ async def test_what_only_the_servers_machine_can_do_is_refused_with_a_remedy() -
         for act, remedy in (
             (client.mcp_servers.attach(owner, GONE, ({"id": "mine"},)), "server's own"),
             (client.agents.create(owner, {"name": "A", "extra": {"a": 1}}), "without --server"),
+            (client.calls.list(Owner(str(GONE))), r"hf\.owner"),
+            (client.approvals.list(Owner(str(GONE))), r"hf\.owner"),
             (client.agents.update(owner, "a", {"runtime": chain}), "without --server"),
             (client.sessions.list(SessionQuery(owner=owner, is_bound=True)), "filtered by agent"),
             (

@@ -99,7 +99,14 @@ def require_options(options: AskOptions) -> AskOptions:
 def _require_together(given: Mapping[str, Any]) -> None:
     """Refuse options that do not go together."""
     if "session" in given:
-        wrong = [name for name in (*_OPENING, "key") if name in given and name != "tools"]
+        if "key" in given:
+            raise Invalid(
+                Code.OPTION_NOT_OFFERED,
+                "key and session cannot be given together: a key makes the session, too. Leave "
+                "session out, or repeat the question with the same id instead of a key.",
+                {"options": ["key"]},
+            )
+        wrong = [name for name in _OPENING if name in given and name != "tools"]
         # A new function joins a session; names only narrow when it is opened.
         wrong += ["tools"] if any(isinstance(each, str) for each in given.get("tools", ())) else []
         remedy = "change the session with sessions.update, or leave out session"

@@ -5,8 +5,8 @@ They are built on the other verbs, so that a store in this process and a server 
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -242,17 +242,20 @@ class _Question:
         if message_id is not None:
             message_id = require_uuid(message_id, what="message id")
         session_id: str | None = options.get("session")
+        key = options.get("key")
         if session_id is None:
-            session = await self._open(message_id)
+            with _naming(key):
+                session = await self._open(message_id)
         else:
             require_str(session_id, field="session")
             session = await hf.sessions.get(hf.owner, SessionId(session_id))
             self._require_schema(session)
             await self._attach(session.id)
-        if (key := options.get("key")) is not None:
+        if key is not None:
             message_id = str(uuid5(UUID(session.id), f"message:{key}"))
         message_id, content = message_id or str(uuid4()), self._prompt
-        await self._put(session, content, message_id)
+        with _naming(key):
+            await self._put(session, content, message_id)
         while key is not None and self._has_ended and await self._is_settled():
             # The key is of the answer, which the cut-off turn could not give.
             message_id, content = str(uuid5(UUID(message_id), "settled")), _GO_ON
@@ -520,6 +523,22 @@ def _text(rows: Sequence[Message]) -> str:
     """Return the text of the last step; notices after it are no part of it."""
     said = [row for row in rows if row.role is not Role.SYSTEM]
     return said[-1].text if said and said[-1].role is Role.ASSISTANT else ""
+
+
+@contextmanager
+def _naming(key: str | None) -> Iterator[None]:
+    """Name the key where an id that was made of it is refused."""
+    try:
+        yield
+    except Conflict as error:
+        if key is None or error.code not in {Code.ID_REUSED, Code.MESSAGE_ID_REUSED}:
+            raise
+        raise Conflict(
+            error.code,
+            f"The key {key!r} belongs to another question or other options; ask the same as "
+            "before, or choose another key.",
+            {"field": "key"},
+        ) from None
 
 
 def _session_closed() -> Conflict:

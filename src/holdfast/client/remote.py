@@ -1,6 +1,5 @@
 """The verbs of `Holdfast` over HTTP, and `connect`."""
 
-import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -24,7 +23,7 @@ from holdfast.client.sessions import (
     session_path,
 )
 from holdfast.client.stream import FollowRequest, ResumingStream
-from holdfast.client.transport import Transport, is_same_server
+from holdfast.client.transport import Transport, token_of_environment
 from holdfast.client.workers import RemoteWorkers, ServedFunctions
 from holdfast.client.zones import RemoteZones
 from holdfast.domain.agents import Agent
@@ -33,7 +32,7 @@ from holdfast.domain.calls import Call, CallState
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.events import Event, Gap
-from holdfast.domain.ids import LOCAL_OWNER, Owner, SessionId
+from holdfast.domain.ids import LOCAL_OWNER, Owner, SessionId, is_uuid, session_as_owner
 from holdfast.domain.messages import Message, Part, require_content
 from holdfast.domain.models import Model, ModelRequest
 from holdfast.domain.queries import LIMIT_MOST, MESSAGES_MOST, AgentQuery, Page
@@ -212,6 +211,7 @@ class RemoteApprovals(RemotePart):
         limit: int = LIMIT_MOST,
     ) -> Page[Approval]:
         """Return a page of approvals, of one session or of all, oldest first."""
+        _require_owner(owner)
         path = "/v1/approvals" if session_id is None else session_path(session_id, "approvals")
         query = ApprovalsQuery(state=state, limit=limit, cursor=cursor)
         page = await self._requests.get(path, ApprovalList, query)
@@ -257,6 +257,7 @@ class RemoteCalls(RemotePart):
         limit: int = LIMIT_MOST,
     ) -> Page[Call]:
         """Return a page of calls, of one session or of all."""
+        _require_owner(owner)
         path = "/v1/calls" if session_id is None else session_path(session_id, "calls")
         query = CallsQuery(state=state, agent=agent, tool=tool, limit=limit, cursor=cursor)
         page = await self._requests.get(path, CallList, query)
@@ -572,7 +573,7 @@ async def connect(
     HOLDFAST_SERVER names another server.
     """
     headers = {"user-agent": "holdfast"}
-    token = _token_for(url) if token is None else token
+    token = token_of_environment(url) if token is None else token
     if token is not None:
         # A token read from its file may end with a line break.
         headers["authorization"] = f"Bearer {token.strip()}"
@@ -587,8 +588,7 @@ async def connect(
         await requests.transport.aclose()
 
 
-def _token_for(url: str) -> str | None:
-    """Return the token of the environment; `None` for a server that it was not made for."""
-    server = os.environ.get("HOLDFAST_SERVER")
-    is_other = server and not is_same_server(server, url)
-    return None if is_other else os.environ.get("HOLDFAST_TOKEN") or None
+def _require_owner(owner: Owner) -> None:
+    """Refuse the id of a session in place of the owner, who is otherwise not looked at."""
+    if is_uuid(owner):
+        raise session_as_owner()

@@ -208,7 +208,14 @@ def _parse_server_url(url: str) -> SplitResult:
     return parts
 
 
-def is_same_server(url: str, other: str) -> bool:
+def token_of_environment(url: str) -> str | None:
+    """Return the token of the environment; `None` for a server that it was not made for."""
+    server = os.environ.get("HOLDFAST_SERVER")
+    is_other = server and not _is_same_server(server, url)
+    return None if is_other else os.environ.get("HOLDFAST_TOKEN") or None
+
+
+def _is_same_server(url: str, other: str) -> bool:
     """Return whether two URLs have the same scheme, host and port."""
 
     def origin(text: str) -> tuple[str, str | None, int]:

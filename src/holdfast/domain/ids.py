@@ -65,6 +65,15 @@ def is_slug(text: str) -> bool:
     return _SLUG.fullmatch(text) is not None
 
 
+def session_as_owner() -> Invalid:
+    """Return the error for the id of a session where the owner is expected."""
+    return Invalid(
+        Code.INVALID_INPUT,
+        "The first argument is the owner: write list(hf.owner, session_id).",
+        {"field": "owner"},
+    )
+
+
 def require_owner(text: str) -> Owner:
     """Return the text as an owner, or refuse it."""
     if _OWNER.fullmatch(text) is None:

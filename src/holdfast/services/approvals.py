@@ -43,7 +43,7 @@ from holdfast.domain.waits import Wait, WaitReason
 from holdfast.ports.runtime import Coordinator, TurnPausedError
 from holdfast.ports.store import Brief, Store, Tx
 from holdfast.ports.system import Clock, Doorbell
-from holdfast.services.batches import fill_page
+from holdfast.services.batches import fill_page, find_listed
 from holdfast.services.journal import (
     Journal,
     SessionWriter,
@@ -125,11 +125,7 @@ class Approvals:
         after = decode_count(cursor, filters)
 
         async def read(tx: Tx) -> tuple[tuple[Approval, ...], bool]:
-            key = (
-                (await find_session_state(tx, owner, session_id)).key
-                if session_id is not None
-                else None
-            )
+            key = await find_listed(tx, owner, session_id)
             stored = _STORED[state] if state is not None else ()
             query = WorkQuery(owner=owner, key=key, states=stored, after=after)
 

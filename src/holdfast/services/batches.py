@@ -11,13 +11,21 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.ids import MessageId, SessionKey
+from holdfast.domain.ids import (
+    LOCAL_OWNER,
+    MessageId,
+    Owner,
+    SessionId,
+    SessionKey,
+    is_uuid,
+    session_as_owner,
+)
 from holdfast.domain.messages import Message, Role
 from holdfast.domain.queries import MessageQuery
 from holdfast.domain.sessions import SessionState
 from holdfast.domain.turns import Endings
 from holdfast.ports.store import Store, Tx
-from holdfast.services.journal import session_not_found
+from holdfast.services.journal import find_session_state, session_not_found
 from holdfast.services.live_session import MessageRange, read_messages
 
 T = TypeVar("T")
@@ -32,6 +40,15 @@ BATCH_BYTES: Final = 2 << 20
 BATCH_ROWS: Final = 500
 # For a caller that holds all of them anyway; each batch changes the thread twice.
 PAGE_ROWS: Final = 10_000
+
+
+async def find_listed(tx: Tx, owner: Owner, session_id: SessionId | None) -> SessionKey | None:
+    """Return the session that a listing is narrowed to; refuses its id in place of the owner."""
+    if session_id is not None:
+        return (await find_session_state(tx, owner, session_id)).key
+    if is_uuid(owner) and await tx.sessions.state(LOCAL_OWNER, SessionId(owner)) is not None:
+        raise session_as_owner()
+    return None
 
 
 class MessageBatch(Struct, frozen=True):

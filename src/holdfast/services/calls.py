@@ -50,7 +50,7 @@ from holdfast.ports.runtime import Coordinator
 from holdfast.ports.store import Store, Tx
 from holdfast.ports.system import Clock
 from holdfast.services.agents import find_agent
-from holdfast.services.batches import fill_page
+from holdfast.services.batches import fill_page, find_listed
 from holdfast.services.journal import (
     Journal,
     SessionWriter,
@@ -188,11 +188,7 @@ class Calls:
         after = decode_count(cursor, filters)
 
         async def read(tx: Tx) -> tuple[tuple[Call, ...], bool]:
-            key = (
-                (await find_session_state(tx, owner, session_id)).key
-                if session_id is not None
-                else None
-            )
+            key = await find_listed(tx, owner, session_id)
             states = (state,) if state is not None else ()
             agent_id = None if agent is None else (await find_agent(tx, owner, agent)).id
             query = WorkQuery(
