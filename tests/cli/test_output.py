@@ -93,14 +93,14 @@ def test_a_record_leaves_out_what_is_not_set(capsys: pytest.CaptureFixture[str])
 
 def test_money_is_in_dollars_or_unknown() -> None:
     assert money(12_345_678, priced=True) == "$0.1235"
-    assert money(0, priced=False) == "?"
+    assert money(0, priced=False) == "unknown"
 
 
 def test_a_price_is_a_word() -> None:
     assert price(0, priced=True) == "free"
     assert price(12_345_678, priced=True) == "$0.1235"
-    assert price(0, priced=False) == "? (unpriced)"
-    assert price(12_345_678, priced=False) == "$0.1235 and ? (unpriced)"
+    assert price(0, priced=False) == "unknown (unpriced)"
+    assert price(12_345_678, priced=False) == "$0.1235 and unknown (unpriced)"
     assert price(12_345_678, priced=False, estimated=True) == "at most $0.1235 (estimate)"
 
 

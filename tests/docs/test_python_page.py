@@ -28,7 +28,7 @@ SERVICES = {
 }
 # Used by other parts of Holdfast, and of no use to a program.
 FOR_NEIGHBOURS = {
-    "agents": {"built_in", "in_repositories", "make", "seed"},
+    "agents": {"in_repositories", "make", "seed"},
     "approvals": {"attach", "decision", "of", "standing", "withdraw"},
     "calls": {"give_answer"},
     "children": {"answer", "connect", "ids", "invoke", "spawn_idempotent", "sweep"},

@@ -141,7 +141,7 @@ async def test_a_foreign_agent_looks_like_none(quiet: Holdfast, verb: Verb) -> N
 async def test_a_foreign_repository_looks_like_none(
     quiet: Holdfast, verb: Verb, tmp_path: Path
 ) -> None:
-    await quiet.agents.built_in(STRANGER)
+    await quiet.agents.get(STRANGER, "holdfast")
     (tmp_path / "tree" / ".git").mkdir(parents=True)
     repo = await quiet.repos.add(quiet.owner, str(tmp_path / "tree"), at_terminal=True)
 

@@ -103,7 +103,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def _prepared(home: Path) -> None:
     async with open_holdfast(config=settings(home), scope=RunScope.NONE) as house:
-        await house.agents.built_in(house.owner)
+        await house.agents.get(house.owner, "holdfast")
         for number in range(2):
             await house.zones.append_output(house.owner, AGENT, f"{number}" * 70_000)
             await house.zones.write_state(house.owner, AGENT, '{"sourceBlockId":"b"}')

@@ -39,7 +39,7 @@ def ground(tmp_path: Path) -> Ground:
 
     async def prepare() -> None:
         async with open_holdfast(config=settings(made.home), scope=RunScope.NONE) as house:
-            await house.agents.built_in(house.owner)
+            await house.agents.get(house.owner, "holdfast")
 
     asyncio.run(prepare())
     return made

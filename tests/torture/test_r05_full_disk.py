@@ -148,7 +148,7 @@ async def on_a_full_disk(
     wrong: list[str] = []
     outside = Environment(vfs=disk.vfs, wrap=wrap)
     async with open_holdfast(config=settings(home), outside=outside) as house:
-        await house.agents.built_in(house.owner)
+        await house.agents.get(house.owner, "holdfast")
         client = Client(house, record)
         before = read_books(home)
         fault = disk.fault = NthFault("write", nth, apsw.FullError, for_good=bool(nth % 2))

@@ -69,7 +69,7 @@ async def test_the_next_session_finds_the_desk_cleared(quiet: Holdfast) -> None:
 async def test_what_lay_there_before_any_session_is_archived_and_nobody_told(
     quiet: Holdfast,
 ) -> None:
-    await quiet.agents.built_in(quiet.owner)
+    await quiet.agents.get(quiet.owner, "holdfast")
     await quiet.zones.append_output(quiet.owner, "holdfast", "left")
 
     session = await quiet.open()
@@ -170,7 +170,7 @@ async def test_nothing_is_brought_back_under_a_running_turn(
     gate = Gate()
     runtime = GatedRuntime([(asked(),), gate, an_answer("done")])
     async with open_house(home, runtime, outside=outside) as house:
-        await house.agents.built_in(house.owner)
+        await house.agents.get(house.owner, "holdfast")
         await house.zones.write_state(house.owner, "holdfast", "old")
         old = await house.zones.archive(house.owner, "holdfast")
         session = await house.open()

@@ -175,12 +175,12 @@ def local_time(at: datetime | None) -> str:
 
 
 def money(microcents: int, *, priced: bool, estimated: bool = False) -> str:
-    """Return micro-cents as dollars; an unknown price is a question mark."""
+    """Return micro-cents as dollars; an unknown price is a word."""
     # For display only: sums are computed in whole micro-cents.
     amount = f"${microcents / 100_000_000:.4f}"
     if estimated and not priced:
         return f"at most {amount}"
-    return amount if priced else "?"
+    return amount if priced else "unknown"
 
 
 def price(microcents: int, *, priced: bool, estimated: bool = False) -> str:
@@ -190,4 +190,4 @@ def price(microcents: int, *, priced: bool, estimated: bool = False) -> str:
     if estimated:
         return f"{money(microcents, priced=False, estimated=True)} (estimate)"
     known = f"{money(microcents, priced=True)} and " if microcents else ""
-    return f"{known}? (unpriced)"
+    return f"{known}unknown (unpriced)"

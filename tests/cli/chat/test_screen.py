@@ -192,7 +192,7 @@ async def test_tools_questions_and_closings_are_remarks(
     ("model", "told"),
     [
         ("offline:holdfast", "free"),
-        ("scripted", "? (unpriced)"),
+        ("scripted", "unknown (unpriced)"),
     ],
 )
 async def test_a_person_is_told_what_a_turn_has_cost(

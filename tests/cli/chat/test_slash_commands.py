@@ -69,7 +69,7 @@ async def test_the_cost_is_told_by_model_from_the_ledger(
     assert free[-1].startswith("offline:holdfast  1 requests, ")
     assert free[-1].endswith(" out, free")
     assert unpriced[-1].startswith(f"{model}  2 requests, ")
-    assert unpriced[-1].endswith(" out, ? (unpriced)")
+    assert unpriced[-1].endswith(" out, unknown (unpriced)")
 
 
 async def test_the_mode_is_shown_and_tightened_and_never_loosened(

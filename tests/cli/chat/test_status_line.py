@@ -39,7 +39,7 @@ def test_where_the_window_is_unknown_it_counts_tokens() -> None:
     meter.update(an_event(StepEnded(step=2, usage=Usage(input=7))))
     meter.update(an_event(StepEnded(step=3)))
 
-    told = "scripted:script.yaml · context 7 tokens · $0.0150 and ? (unpriced)"
+    told = "scripted:script.yaml · context 7 tokens · $0.0150 and unknown (unpriced)"
     assert meter.line(80) == told
 
 

@@ -144,7 +144,7 @@ def test_what_is_said_in_a_turn_is_queued_and_esc_stops_the_turn_and_not_the_lin
         screen.press("C-c")
         screen.wait_until_gone("half a line")
         screen.press("Up")
-        screen.wait_for("tokens · ? (unpriced)\n> quick, please")
+        screen.wait_for("tokens · unknown (unpriced)\n> quick, please")
         screen.press("C-c", "C-c")
         screen.wait_for("Press Ctrl-C again, or Ctrl-D, to leave.")
         screen.press("C-c")

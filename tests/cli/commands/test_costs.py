@@ -90,8 +90,8 @@ def test_what_has_no_price_is_marked(cli: Cli, script: object) -> None:
     *_, row = (line.split("\t") for line in ran.out.splitlines())
     (spent,) = cli("costs", "--json").document["data"]
     assert spent["unpriced_requests"] == 1
-    assert row[-1] == "$0.0000 + ?"
-    assert ran.err == "+ ?: some requests have no known price and may have cost more.\n"
+    assert row[-1] == "$0.0000 + unknown"
+    assert ran.err == "unknown: some requests have no known price and may have cost more.\n"
 
 
 @each_case("flag", ["--from", "--to"])

@@ -25,7 +25,7 @@ async def main(home: str, record: str, seed: int, dies_at: int, fault: str = "")
     outside = Environment(vfs=disk.vfs)
     config = settings(Path(home))
     async with open_holdfast(config=config, scope=RunScope.NONE, outside=outside) as house:
-        await house.agents.built_in(house.owner)
+        await house.agents.get(house.owner, "holdfast")
         disk.fault = _dying(dies_at)
         with _opened(record) as file:
             await _live(house, file, random.Random(seed), now, fault)

@@ -77,7 +77,7 @@ function SessionEntry({ session, isCurrent, isWaiting }: SessionEntryProps) {
           <span>{escapeInvisible(session.agent.name)}</span>
           {repo && <span>{escapeInvisible(repo)}</span>}
         </span>
-        {(session.cost.microcents ?? 0) > 0 && <span className="entry-cost">{formatCost(session.cost)}</span>}
+        {((session.cost.microcents ?? 0) > 0 || !session.cost.priced) && <span className="entry-cost">{formatCost(session.cost)}</span>}
       </Link>
     </li>
   );

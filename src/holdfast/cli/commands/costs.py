@@ -61,7 +61,7 @@ async def show_costs(
         printer.remark("No costs.")
         return
     if report.total.unpriced_requests > report.total.estimated_requests:
-        printer.remark("+ ?: some requests have no known price and may have cost more.")
+        printer.remark("unknown: some requests have no known price and may have cost more.")
     if report.total.estimated_requests:
         printer.remark(
             "at most: some requests ended without a usage report and are counted in full."
@@ -74,7 +74,7 @@ def _row(key: str, spent: CostSum) -> tuple[str, ...]:
     cost = money(spent.microcents, priced=is_exact, estimated=not is_exact)
     # Requests without a known price make the sum a lower bound.
     is_unknown = spent.unpriced_requests > spent.estimated_requests
-    shown = f"{cost} + ?" if is_unknown else cost
+    shown = f"{cost} + unknown" if is_unknown else cost
     put_in = usage.input + usage.cache_write + usage.cache_read
     return (key, str(spent.requests), str(put_in), str(usage.output), shown)
 
