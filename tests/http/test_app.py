@@ -256,6 +256,27 @@ async def test_a_caller_that_hangs_up_is_written_down_as_gone(
     assert caplog.records[0].fields["status"] == 499  # type: ignore[attr-defined]
 
 
+@each_case("action", ["verify", "export"])
+async def test_a_read_whose_caller_hangs_up_is_not_worked_off(
+    quiet_visitor: Visitor, caplog: pytest.LogCaptureFixture, action: str
+) -> None:
+    session = await quiet_visitor.session()
+    path = f"/v1/sessions/{session['id']}/{action}"
+    whole = await quiet_visitor.get(path)
+    caplog.clear()
+    caplog.set_level(logging.INFO, "holdfast.access")
+    gone: list[Message] = [
+        {"type": "http.request", "body": b"", "more_body": False},
+        {"type": "http.disconnect"},
+    ]
+
+    with pytest.raises(ValueError, match="not enough values"):
+        await ask(quiet_visitor.app, path, headers=bearer(quiet_visitor.secret), body=gone)
+
+    assert whole.status == 200
+    assert caplog.records[0].fields["status"] == 499  # type: ignore[attr-defined]
+
+
 def bearer(secret: str) -> list[tuple[bytes, bytes]]:
     """Return the headers of a request with a JSON body."""
     return [

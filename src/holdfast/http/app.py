@@ -9,7 +9,7 @@ import itertools
 import logging
 import re
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, Final
@@ -43,6 +43,7 @@ from holdfast.http.requests import (
     parse_body,
     read_body,
     request_of,
+    run_until,
 )
 from holdfast.http.responses import RenderedResponse, Response, StreamResponse, render
 from holdfast.http.routing import Route, RouteMatch, RouteRequest, RouteTable
@@ -178,7 +179,9 @@ class Application:
         if route is None:
             return method_not_allowed(found.allowed)
         asked = await self._build_request(request, route, found, exchange.caller)
-        return await (read_in_turn(asked) if route.is_large else route.handler(asked))
+        if route.is_large:
+            return await run_until(asked.disconnected, read_in_turn(asked))
+        return await route.handler(asked)
 
     async def _authorize(self, request: Request, route: Route | None) -> Caller | None:
         """Return the caller; without authorization the error does not reveal which routes exist."""
@@ -311,7 +314,9 @@ class _Exchange:
         )
         if request.method != "HEAD":
             try:
-                await _run_until_disconnect(request, answer.run(self))
+                await run_until(partial(_wait_for_disconnect, request), answer.run(self))
+            except ClientDisconnectedError:
+                pass
             except Exception:
                 log.exception("stream failed")
                 # Otherwise the client would take the truncated body for a complete one.
@@ -374,28 +379,6 @@ async def _body(request: Request, route: Route, raw: bytes) -> Any:
 
 async def _render_response(answer: Response, request: Request) -> RenderedResponse:
     return await render(answer, request.headers, is_read=request.method in _SAFE_METHODS)
-
-
-async def _run_until_disconnect(request: Request, stream: Coroutine[Any, Any, None]) -> None:
-    """Run a stream; cancel it when the client disconnects."""
-    here = asyncio.current_task()
-    assert here is not None  # noqa: S101 — for the type checker: this is a coroutine
-    leaving = asyncio.create_task(_wait_for_disconnect(request))
-
-    def leave(_: object) -> None:
-        here.cancel()
-
-    # At once, not at the next event: a disconnected client must not hold resources.
-    leaving.add_done_callback(leave)
-    try:
-        await stream
-    except asyncio.CancelledError:
-        if not leaving.done():
-            raise
-        here.uncancel()
-    finally:
-        leaving.remove_done_callback(leave)
-        leaving.cancel()
 
 
 async def _wait_for_disconnect(request: Request) -> None:

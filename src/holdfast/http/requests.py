@@ -1,10 +1,10 @@
 """Requests: read within limits, and decoded to the types of the route."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
 from functools import cache
-from typing import Any, Final, get_origin
+from typing import Any, Final, TypeVar, get_origin
 from urllib.parse import parse_qsl, quote
 
 import msgspec
@@ -15,6 +15,8 @@ from starlette.types import Receive, Scope
 from holdfast.domain.errors import Code, Invalid
 from holdfast.parsing.strict_json import require_plain_json
 from holdfast.wire.errors import RULE_LONGEST, describe_violation
+
+T = TypeVar("T")
 
 # ASGI extension of Holdfast's protocol: `abort` a connection, `close` it after the response, and
 # prepare it for a stream (`last`).
@@ -29,6 +31,31 @@ QUERY_LONGEST: Final = 16 << 10
 
 class ClientDisconnectedError(Exception):
     """The client has disconnected; no response can be sent."""
+
+
+async def run_until(
+    disconnected: Callable[[], Coroutine[Any, Any, None]], work: Coroutine[Any, Any, T]
+) -> T:
+    """Run a read or a stream; cancel it when the client disconnects."""
+    here = asyncio.current_task()
+    assert here is not None  # noqa: S101 — for the type checker: this is a coroutine
+    leaving = asyncio.create_task(disconnected())
+
+    def leave(_: object) -> None:
+        here.cancel()
+
+    # At once, not at the next event: a disconnected client must not hold resources.
+    leaving.add_done_callback(leave)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if not leaving.done():
+            raise
+        here.uncancel()
+        raise ClientDisconnectedError from None
+    finally:
+        leaving.remove_done_callback(leave)
+        leaving.cancel()
 
 
 class Request(Struct, frozen=True):

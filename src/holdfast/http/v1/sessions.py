@@ -13,6 +13,7 @@ from holdfast.domain.ids import AgentId, SessionId
 from holdfast.domain.queries import SessionQuery
 from holdfast.domain.sessions import Session, Status
 from holdfast.http.bodies import respond_in_pieces
+from holdfast.http.requests import run_until
 from holdfast.http.responses import Response, StreamResponse, etag_of, require_etag_match
 from holdfast.http.routing import (
     NoQuery,
@@ -359,8 +360,9 @@ async def fork_session(request: RouteRequest[NoQuery, ForkPost]) -> Response:
 @routes.get("{session}/verify", "sessions.verify", Verified)
 async def verify_session(request: RouteRequest[NoQuery, None]) -> Response:
     """Verify the hash chain of a session's messages."""
-    found = await request.holdfast.sessions.verify(request.owner, await requested_session(request))
-    return Response(content=verified_form(found))
+    session_id = await requested_session(request)
+    verification = request.holdfast.sessions.verify(request.owner, session_id)
+    return Response(content=verified_form(await run_until(request.disconnected, verification)))
 
 
 @routes.get(
