@@ -8,6 +8,7 @@ from holdfast.llm.providers import (
     KEY_VARIABLES,
     PROVIDERS,
     base_urls,
+    missing_extra,
     provider_fault,
 )
 from tests.marks import each_case
@@ -101,5 +102,5 @@ def test_an_unknown_provider_is_answered_with_similar_names_and_all_others(
 
 
 @each_case("name", [*BUILT_IN, *PROVIDERS])
-def test_a_provider_that_exists_has_no_fault(name: str) -> None:
-    assert provider_fault(name) is None
+def test_a_provider_that_exists_has_no_fault_and_its_package_here(name: str) -> None:
+    assert (provider_fault(name), missing_extra(name)) == (None, None)

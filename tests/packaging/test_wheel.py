@@ -1,5 +1,6 @@
 """The wheel and the source archive: complete, installable in an empty environment, typed."""
 
+import json
 import os
 import re
 import subprocess
@@ -153,6 +154,22 @@ def test_costs_are_known_without_the_package_of_a_vendor(python: Path) -> None:
     )
 
     assert ran([str(python), "-c", code]).split() == ["250000000", "100000000", "125000000"]
+
+
+def test_doctor_names_the_extra_that_the_default_model_needs(python: Path, tmp_path: Path) -> None:
+    for model, extra in (("google:gemini-2.5-pro", "google"), ("groq:x", "openai")):
+        done = subprocess.run(
+            [str(python.parent / "holdfast"), "doctor", "--json"],
+            capture_output=True,
+            text=True,
+            env={"HOLDFAST_HOME": str(tmp_path / "home"), "HOLDFAST_MODEL": model},
+            timeout=600,
+            check=False,
+        )
+
+        (finding,) = json.loads(done.stdout)["findings"]
+        assert (done.returncode, finding["code"]) == (1, "package_missing")
+        assert f"install holdfast[{extra}]" in finding["message"]
 
 
 def test_the_first_program_of_the_readme_runs(python: Path, tmp_path: Path) -> None:

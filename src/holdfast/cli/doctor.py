@@ -22,6 +22,7 @@ from holdfast.domain.events import ToolEnded, ToolStarted, name_of
 from holdfast.domain.ids import LOCAL_OWNER
 from holdfast.domain.messages import ResultStatus
 from holdfast.domain.queries import AgentQuery, SessionQuery
+from holdfast.llm.providers import missing_extra
 from holdfast.observations.snapshots import rebuild_snapshots
 from holdfast.open_store import STORE_NAME
 from holdfast.ports.store import Store, Tx
@@ -123,6 +124,12 @@ def _check_files(config: Config) -> tuple[dict[str, Any], list[dict[str, str]]]:
         require_default_model(config)
     except HoldfastError as error:
         findings.append(_finding(error.code, error.message))
+    if (extra := missing_extra(config.default_model.partition(":")[0])) is not None:
+        text = (
+            f"{config.default_model} needs a package that is not installed; install "
+            f"holdfast[{extra}], in a checkout with `pip install '.[{extra}]'`."
+        )
+        findings.append(_finding("package_missing", text))
     return facts, findings
 
 

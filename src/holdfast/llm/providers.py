@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any, Final
 
 from msgspec import Struct
@@ -128,6 +129,26 @@ PROVIDERS: Final[Mapping[str, Provider]] = {each.name: each for each in _TABLE} 
 BUILT_IN: Final = ("offline", "scripted")
 # By key provider: the conventional environment variable of its key.
 KEY_VARIABLES: Final[Mapping[str, str]] = {each.key: each.key_variable for each in _TABLE}
+
+
+# By extra: the vendor's package.
+_PACKAGES: Final = {"openai": "openai", "anthropic": "anthropic", "google": "google.genai"}
+
+
+def missing_extra(name: str) -> str | None:
+    """Return the extra that must be installed for a provider; `None` if nothing is missing."""
+    extra = PROVIDERS[name].extra if name in PROVIDERS else None
+    if extra is None or all(map(_is_installed, ("pydantic_ai", _PACKAGES[extra]))):
+        return None
+    return extra
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    # The package that it would be in is not there.
+    except ModuleNotFoundError:
+        return False
 
 
 def base_urls(environment: Mapping[str, str]) -> Mapping[str, str]:
