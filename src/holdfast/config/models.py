@@ -29,6 +29,17 @@ def default_model_for(environment: Mapping[str, str]) -> tuple[str, str | None]:
     return next(found, (OFFLINE, None))
 
 
+def with_provider(name: str) -> str | None:
+    """Return a name without a provider as a model of the vendor that names its models so."""
+    family = name.partition("-")[0]
+    for ref in DEFAULT_MODELS.values():
+        provider, _, known = ref.partition(":")
+        # Any other text is not repeated, because it may be a key that was pasted by accident.
+        if known.partition("-")[0] == family and ":" not in name:
+            return f"{provider}:{name}"
+    return None
+
+
 def absolute_model(ref: str, *, folder: Path | None = None) -> str:
     """Return the model with its script path made absolute, from a folder or the working directory.
 

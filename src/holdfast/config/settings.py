@@ -18,7 +18,7 @@ from msgspec.structs import fields
 
 from holdfast.config.files import FILE_NAME, GivenValue, read_file, suggest_nearest
 from holdfast.config.keys import CHAT_VARIABLES, SETTING_KEYS
-from holdfast.config.models import absolute_model, default_model_for
+from holdfast.config.models import absolute_model, default_model_for, with_provider
 from holdfast.config.validation import RULES, McpServer, read_servers
 from holdfast.domain.agents import ReasoningEffort
 from holdfast.domain.approvals import TIGHTNESS, ApprovalMode
@@ -313,7 +313,8 @@ def _model(ref: str, folder: Path | None) -> str:
     try:
         return model_of(absolute_model(ref, folder=folder)).ref
     except Invalid:
-        raise ValueError(f"must have the form provider:name, for example {OFFLINE}") from None
+        example = with_provider(ref) or OFFLINE
+        raise ValueError(f"must have the form provider:name, for example {example}") from None
 
 
 def duration(value: Any) -> timedelta:

@@ -96,6 +96,25 @@ def test_a_setting_that_is_wrong_is_invalid(cli: Cli, monkeypatch: pytest.Monkey
     assert (ran.code, ran.error["error"]) == (2, "config_invalid")
 
 
+@pytest.mark.parametrize(
+    ("name", "example"),
+    [
+        ("gpt-4o", "openai:gpt-4o"),
+        ("claude-haiku-4-5", "anthropic:claude-haiku-4-5"),
+        ("gemini-2.5-pro", "google:gemini-2.5-pro"),
+        ("sk-0123456789", "offline:holdfast"),
+    ],
+)
+def test_a_model_without_its_provider_is_refused_with_the_one_it_probably_is_of(
+    cli: Cli, name: str, example: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_MODEL", name)
+
+    assert cli("doctor", "--json").error["message"] == (
+        f"HOLDFAST_MODEL must have the form provider:name, for example {example}."
+    )
+
+
 @pytest.mark.parametrize("command", [["config"], ["doctor"], ["sessions", "list"]])
 def test_a_model_that_is_none_is_refused_by_every_command(
     cli: Cli, home: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
