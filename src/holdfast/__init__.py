@@ -105,6 +105,7 @@ if TYPE_CHECKING:
     from holdfast.loops.replay import CallDenied as CallDenied
     from holdfast.loops.turn import StepContext as StepContext
     from holdfast.own_loops import Turn as Turn
+    from holdfast.own_loops import runtime as runtime
     from holdfast.services.calls import CallAnswer as CallAnswer
     from holdfast.services.calls import SettlementAction as SettlementAction
     from holdfast.services.calls import SettlementRequest as SettlementRequest
@@ -174,6 +175,7 @@ _HOMES: Final = {
     "ResultStatus": "domain.messages",
     "Role": "domain.messages",
     "RunScope": "execution.coordinator",
+    "runtime": "own_loops",
     "Selection": "domain.sessions",
     "Session": "domain.sessions",
     "SessionContext": "domain.sessions",

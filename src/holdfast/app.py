@@ -30,6 +30,7 @@ from holdfast.functions.registry import FunctionRegistry
 from holdfast.llm.providers import KEY_VARIABLES
 from holdfast.observations.service import Observations, SubmissionRates
 from holdfast.open_store import STORE_NAME, open_configured_store, open_store, store_key
+from holdfast.own_loops import register_runtimes
 from holdfast.parsing.yaml import WRITTEN_LARGEST
 from holdfast.ports.llm import Llm
 from holdfast.ports.runtime import Emit, Runtime, TurnEnd, TurnInput
@@ -101,11 +102,13 @@ async def open_holdfast(
     scope: RunScope = RunScope.ALL,
     outside: Environment | None = None,
     tools: Sequence[Callable[..., Any]] = (),
+    runtimes: Sequence[Callable[..., Any]] = (),
 ) -> AsyncIterator[LocalHoldfast]:
     """Open the store in a home and run its waiting turns until the block exits.
 
     `scope` selects the turns this process runs: all that wait, only those it sent itself, or none.
-    `tools` are functions that agents of the owner may name.
+    `tools` are functions that agents of the owner may name, `runtimes` those that `runtime` has
+    marked as the loops of agents.
     Leaving the block stops running turns so that any process can continue them.
     """
     settings = config or load({"home": home})
@@ -115,6 +118,7 @@ async def open_holdfast(
         stack.callback(functions.close)
         built = await _assemble(stack, settings, functions, scope, outside or Environment())
         await built.tokens.learn_local()
+        await register_runtimes(built, runtimes)
         # Before any request is served, so that recovery has finished when this returns.
         if scope is RunScope.ALL:
             await built.agent_processes.recover()

@@ -75,6 +75,10 @@ class Turn(TurnBranch, Protocol):
     @property
     def messages(self) -> Sequence[Message]: ...
     @property
+    def queued(self) -> Sequence[Message]: ...
+    @property
+    def started_at(self) -> datetime: ...
+    @property
     def prompt(self) -> str: ...
     @property
     def is_replaying(self) -> bool: ...
@@ -106,7 +110,37 @@ class LoopService(Protocol):
     async def ready(self) -> None: ...
 
 
+# The attribute of a function that `runtime` has marked: how it is registered.
+_OPTIONS: Final = "__holdfast_runtime__"
 _REMOTE: Final = "needs the store in the same process; use open_holdfast instead of connect"
+
+
+def runtime(
+    name: str,
+    *,
+    resume: ResumeName = "replay",
+    version: str = "",
+    concurrency: int = 64,
+    park_after: float | None = None,
+) -> Callable[[L], L]:
+    """Mark a function as the loop of an agent, for `open_holdfast(runtimes=[…])`.
+
+    The arguments are those of `Holdfast.runtime`.
+    """
+    require_str(name, field="name")
+    options = {
+        "name": name,
+        "resume": resume,
+        "version": version,
+        "concurrency": concurrency,
+        "park_after": park_after,
+    }
+
+    def mark(function: L) -> L:
+        setattr(function, _OPTIONS, options)
+        return function
+
+    return mark
 
 
 class LoopVerbs:
@@ -182,3 +216,19 @@ class LoopVerbs:
         if loops is None:
             raise Invalid(Code.OPTION_NOT_OFFERED, f"{verb} {_REMOTE}.")
         return loops
+
+
+async def register_runtimes(hf: LoopVerbs, functions: Sequence[Callable[..., Any]]) -> None:
+    """Register functions that `runtime` has marked; returns when their agents exist."""
+    loops = hf._local_loops("runtime")
+    for function in functions:
+        options = getattr(function, _OPTIONS, None)
+        if options is None:
+            raise Invalid(
+                Code.INVALID_INPUT,
+                "Each of `runtimes` is an async function with the decorator "
+                '@holdfast.runtime("NAME").',
+                {"field": "runtimes"},
+            )
+        loops.register(function, **options)
+    await loops.ready()

@@ -531,6 +531,7 @@ def open_holdfast(
     scope: RunScope = ...,
     outside: Environment | None = ...,
     tools: Sequence[Callable[..., Any]] = ...,
+    runtimes: Sequence[Callable[..., Any]] = ...,
 ) -> AbstractContextManager[Holdfast]: ...
 def connect(
     url: str,

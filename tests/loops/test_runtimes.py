@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from holdfast import (
     TurnEnded,
     connect,
     open_holdfast,
+    runtime,
 )
 from holdfast.domain.agents import LoopRuntime
 from holdfast.domain.waits import WaitReason
@@ -54,6 +56,50 @@ async def test_a_function_answers_the_messages_of_its_agent(hf: Holdfast) -> Non
     agent = await hf.agents.get(hf.owner, "planner")
     assert agent.runtime == LoopRuntime(name="planner")
     assert plan.__name__ == "plan"
+
+
+async def test_functions_that_a_module_has_marked_are_registered_when_a_store_opens(
+    home: Path,
+) -> None:
+    @runtime("planner", version="2")
+    async def plan(turn: Turn) -> str:
+        return f"A plan for {turn.prompt}"
+
+    async def bare(turn: Turn) -> str:
+        return turn.prompt
+
+    async with open_holdfast(home, runtimes=[plan]) as hf:
+        session = await hf.open("planner")
+        await hf.send(session.id, "Monday")
+        assert await answered(hf, session.id) == ["A plan for Monday"]
+    with pytest.raises(Invalid, match="decorator"):
+        async with open_holdfast(home, runtimes=[bare]):
+            pass
+    with pytest.raises(Conflict) as caught:
+        async with open_holdfast(home, runtimes=[runtime("holdfast")(bare)]):
+            pass
+    assert caught.value.code is Code.SLUG_TAKEN
+
+
+async def test_a_loop_sees_when_its_turn_began_and_what_is_queued(hf: Holdfast) -> None:
+    is_running, may_end = asyncio.Event(), asyncio.Event()
+    seen: list[tuple[datetime, list[str]]] = []
+
+    @hf.runtime("planner")
+    async def plan(turn: Turn) -> str:
+        is_running.set()
+        await may_end.wait()
+        seen.append((turn.started_at, [row.text for row in turn.queued]))
+        return "done"
+
+    session = await hf.open("planner")
+    first = await hf.send(session.id, "one")
+    await is_running.wait()
+    second = await hf.send(session.id, "two")
+    may_end.set()
+    await answered(hf, session.id)
+
+    assert seen == [(first.created_at, ["two"]), (second.created_at, [])]
 
 
 async def test_a_function_that_fails_fails_its_turn_only(hf: Holdfast) -> None:

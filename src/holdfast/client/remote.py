@@ -211,7 +211,8 @@ class RemoteApprovals(RemotePart):
         limit: int = LIMIT_MOST,
     ) -> Page[Approval]:
         """Return a page of approvals, of one session or of all, oldest first."""
-        _require_owner(owner)
+        if session_id is None:
+            _require_owner(owner)
         path = "/v1/approvals" if session_id is None else session_path(session_id, "approvals")
         query = ApprovalsQuery(state=state, limit=limit, cursor=cursor)
         page = await self._requests.get(path, ApprovalList, query)
@@ -257,7 +258,8 @@ class RemoteCalls(RemotePart):
         limit: int = LIMIT_MOST,
     ) -> Page[Call]:
         """Return a page of calls, of one session or of all."""
-        _require_owner(owner)
+        if session_id is None:
+            _require_owner(owner)
         path = "/v1/calls" if session_id is None else session_path(session_id, "calls")
         query = CallsQuery(state=state, agent=agent, tool=tool, limit=limit, cursor=cursor)
         page = await self._requests.get(path, CallList, query)

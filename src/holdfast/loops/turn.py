@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, TypeVar, overload
+from typing import Any, Final, Literal
 from uuid import UUID
 
 import msgspec
@@ -63,7 +63,6 @@ from holdfast.loops.replay import (
 from holdfast.ports.runtime import Emit, TurnEnd, TurnInput, TurnPausedError
 from holdfast.ports.tools import CallOutcome, Toolbox
 
-T = TypeVar("T")
 _BRANCH: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 # Set while a function of an entry runs: an entry inside it would be hidden from a replay.
 _inside: ContextVar[bool] = ContextVar("holdfast_inside_an_entry", default=False)
@@ -178,24 +177,6 @@ class Branch:
         spawner = self._turn.parts.spawner
         return self._turn.make_call(self._next(), INVOKE_AGENT, asked, spawner, ChildAnswer)
 
-    @overload
-    def step(
-        self,
-        name: str,
-        fn: Callable[..., Awaitable[T]],
-        *args: Any,
-        effect: str = ...,
-        model: str | None = ...,
-    ) -> Awaitable[T]: ...
-    @overload
-    def step(
-        self,
-        name: str,
-        fn: Callable[..., T],
-        *args: Any,
-        effect: str = ...,
-        model: str | None = ...,
-    ) -> Awaitable[T]: ...
     def step(
         self,
         name: str,
@@ -309,6 +290,16 @@ class LoopTurn(Branch):
         rows = [row for row in self._input.rows_now() if row.id not in hidden]
         earlier = (row for row in rows if row.turn < number)
         return (*earlier, *(row for row in rows if row.turn == number))
+
+    @property
+    def queued(self) -> tuple[Message, ...]:
+        """The messages that wait for a later turn, as they are now."""
+        return tuple(row for row in self._input.rows_now() if row.turn > self.number)
+
+    @property
+    def started_at(self) -> datetime:
+        """The time of the turn's first message, which a replay repeats."""
+        return next(row.created_at for row in self.messages if row.turn == self.number)
 
     @property
     def prompt(self) -> str:

@@ -99,10 +99,7 @@ class EnsureVerb(Protocol):
     ) -> Agent: ...
     async def update(self, owner: Owner, ref: str, changes: Mapping[str, Any]) -> Agent: ...
     async def ensure(self, owner: Owner, fields: Mapping[str, Any]) -> Agent:
-        """Return the agent of this slug: created if it is missing, changed where it differs.
-
-        Without a `slug` it is that of the name. Fields that are not given stay as they are.
-        """
+        """Create the agent of this slug, by default of its name, or change these fields of it."""
         slug = str(fields.get("slug") or _slug_of_name(fields))
         with suppress(NotFound):
             return await self.update(owner, slug, fields)
