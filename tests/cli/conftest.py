@@ -48,10 +48,21 @@ Cli = Callable[..., Ran]
 
 
 @pytest.fixture
-def cli(
+def cli(home: Path, cli_without_home: Cli) -> Cli:
+    """Run a command in this process, in a home of its own; `stdin` is what is piped into it."""
+
+    def run_in_home(*arguments: str, stdin: str | bytes = "") -> Ran:
+        furnish(home)
+        return cli_without_home(*arguments, stdin=stdin)
+
+    return run_in_home
+
+
+@pytest.fixture
+def cli_without_home(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Cli]:
-    """Run the command in this process, in a home of its own; `stdin` is what is piped into it."""
+    """Run a command as `cli` does, where no home exists yet."""
     monkeypatch.setenv("HOLDFAST_HOME", str(home))
     monkeypatch.setenv("COLUMNS", "80")
 

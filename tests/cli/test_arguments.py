@@ -33,9 +33,9 @@ def lines() -> Iterator[tuple[str, ...]]:
 
 @each_case("line", list(lines()), ids=lambda line: " ".join(line[:-1]))
 def test_a_word_that_is_not_text_is_refused_by_every_command(
-    cli: Cli, home: Path, line: tuple[str, ...]
+    cli_without_home: Cli, home: Path, line: tuple[str, ...]
 ) -> None:
-    ran = cli(*line, "--json")
+    ran = cli_without_home(*line, "--json")
 
     assert (ran.code, ran.out) == (2, "")
     assert ran.error == {

@@ -201,9 +201,9 @@ def test_a_flag_answers_for_its_tool(far: Far, as_json: bool) -> None:
     ],
 )
 def test_what_works_on_files_runs_where_the_server_runs(
-    cli: Cli, command: tuple[str, ...], home: Path
+    cli_without_home: Cli, command: tuple[str, ...], home: Path
 ) -> None:
-    ran = cli(*command, "--server", "http://127.0.0.1:1", "--json")
+    ran = cli_without_home(*command, "--server", "http://127.0.0.1:1", "--json")
 
     assert (ran.code, ran.out, ran.error["error"]) == (2, "", "invalid_input")
     assert "run it on the server's machine" in ran.error["message"]

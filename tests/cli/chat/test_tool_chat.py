@@ -96,9 +96,9 @@ def test_a_flag_does_not_reach_what_runs_later_by_itself(cli: Cli, desk: Path) -
 
 
 def test_a_flag_for_a_tool_that_there_is_not_is_refused_before_anything_is_opened(
-    cli: Cli, home: Path
+    cli_without_home: Cli, home: Path
 ) -> None:
-    done = cli("chat", "hello", "--yes-to", "write_fil", "--json")
+    done = cli_without_home("chat", "hello", "--yes-to", "write_fil", "--json")
 
     assert (done.code, done.out, done.error["error"]) == (2, "", "unknown_tool")
     assert done.error["details"] == {"field": "--yes-to", "tool": "write_fil"}

@@ -146,9 +146,9 @@ def test_json_is_events_and_nothing_else(cli: Cli) -> None:
     ],
 )
 def test_a_pipe_that_says_nothing_leaves_nothing_behind(
-    cli: Cli, home: Path, flags: list[str], stdin: str | bytes, code: str
+    cli_without_home: Cli, home: Path, flags: list[str], stdin: str | bytes, code: str
 ) -> None:
-    ran = cli("chat", *flags, stdin=stdin)
+    ran = cli_without_home("chat", *flags, stdin=stdin)
 
     assert (ran.code, ran.out) == (2, "")
     assert not flags or ran.error["error"] == code

@@ -175,9 +175,9 @@ def test_a_database_that_is_not_there_is_refused_by_its_name(
 
 
 def test_without_a_store_there_is_nothing_to_copy(
-    cli: Cli, home: Path, databases: Databases
+    cli_without_home: Cli, home: Path, databases: Databases
 ) -> None:
-    ran = cli("copy", "--to", databases.fresh(), "--json")
+    ran = cli_without_home("copy", "--to", databases.fresh(), "--json")
 
     assert (ran.code, ran.error["error"], home.exists()) == (4, "not_a_file", False)
 

@@ -22,8 +22,8 @@ from tests.integrations.test_records import add, call, opened, result, user
 pytestmark = pytest.mark.slow
 
 
-def test_a_home_without_a_store_is_well_and_stays_empty(cli: Cli, home: Path) -> None:
-    ran, plain = cli("doctor", "--json"), cli("doctor")
+def test_a_home_without_a_store_is_well_and_stays_empty(cli_without_home: Cli, home: Path) -> None:
+    ran, plain = cli_without_home("doctor", "--json"), cli_without_home("doctor")
 
     assert (ran.code, ran.document["store"], ran.document["findings"]) == (0, None, [])
     assert "none yet" in plain.out
@@ -31,11 +31,11 @@ def test_a_home_without_a_store_is_well_and_stays_empty(cli: Cli, home: Path) ->
 
 
 def test_a_key_that_is_none_is_found_before_the_first_session(
-    cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
+    cli_without_home: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_KEY", "abc")
 
-    ran, said = cli("doctor", "--json"), cli("chat", "hi", "--json")
+    ran, said = cli_without_home("doctor", "--json"), cli_without_home("chat", "hi", "--json")
 
     assert (ran.code, [each["code"] for each in ran.document["findings"]]) == (
         1,
@@ -84,14 +84,14 @@ def test_a_default_model_of_no_provider_is_found_and_refused(
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["a link", "no disk"])
 def test_a_home_that_cannot_be_written_is_found_before_the_first_session(
-    cli: Cli, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+    cli_without_home: Cli, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = tmp_path / "link"
     link.symlink_to(tmp_path)
     homes = {"a link": link, "no disk": Path("/proc/holdfast")}
     monkeypatch.setenv("HOLDFAST_HOME", str(homes[kind]))
 
-    ran, said = cli("doctor", "--json"), cli("chat", "hi")
+    ran, said = cli_without_home("doctor", "--json"), cli_without_home("chat", "hi")
 
     codes = [each["code"] for each in ran.document["findings"]]
     assert (ran.code, codes[-1]) == (1, "store_unwritable")
@@ -121,13 +121,13 @@ def test_a_sound_store_is_described(cli: Cli, home: Path, chatted: str) -> None:
     [({"HOLDFAST_KEY": "ab" * 32}, "environment"), ({"HOLDFAST_ENCRYPTION": "off"}, "off")],
 )
 def test_the_source_of_the_key_is_told(
-    cli: Cli, environment: dict[str, str], source: str, monkeypatch: pytest.MonkeyPatch
+    cli_without_home: Cli, environment: dict[str, str], source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    cli("sessions", "list")
+    cli_without_home("sessions", "list")
 
-    assert cli("doctor", "--json").document["key_source"] == source
+    assert cli_without_home("doctor", "--json").document["key_source"] == source
 
 
 def test_what_others_can_reach_is_a_finding_once(cli: Cli, home: Path, chatted: str) -> None:

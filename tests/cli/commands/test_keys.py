@@ -118,8 +118,8 @@ def test_a_key_that_no_provider_uses_is_refused_with_those_that_exist(
     assert "zai, mcp:NAME and host:NAME." in ran.err
 
 
-def test_without_a_keychain_a_key_is_not_kept_in_a_file(cli: Cli, home: Path) -> None:
-    ran = cli("key", "set", "openai", "--json", stdin=KEY)
+def test_without_a_keychain_a_key_is_not_kept_in_a_file(cli_without_home: Cli, home: Path) -> None:
+    ran = cli_without_home("key", "set", "openai", "--json", stdin=KEY)
 
     assert (ran.code, ran.error["error"]) == (7, "keychain_unavailable")
     assert not home.exists()

@@ -164,8 +164,8 @@ def test_who_only_reads_along_leaves_without_stopping_the_servers_turn(
     assert (shown["state"], shown["settled"]) == ("running", 1)
 
 
-def test_other_machines_cannot_be_served(cli: Cli, home: Path) -> None:
-    ran = cli("serve", "--host", "0.0.0.0", "--json")
+def test_other_machines_cannot_be_served(cli_without_home: Cli, home: Path) -> None:
+    ran = cli_without_home("serve", "--host", "0.0.0.0", "--json")
 
     assert (ran.code, ran.error["error"]) == (3, "not_loopback")
     assert not home.exists()
@@ -182,9 +182,9 @@ def test_other_machines_cannot_be_served(cli: Cli, home: Path) -> None:
     ],
 )
 def test_what_cannot_be_served_is_refused_before_anything_is_opened(
-    cli: Cli, home: Path, arguments: list[str], code: int, error: str
+    cli_without_home: Cli, home: Path, arguments: list[str], code: int, error: str
 ) -> None:
-    ran = cli("serve", *arguments, "--json")
+    ran = cli_without_home("serve", *arguments, "--json")
 
     assert (ran.code, ran.error["error"]) == (code, error)
     assert not home.exists()

@@ -13,25 +13,25 @@ from holdfast.store.sqlite.migrate import newest
 from tests.cli.conftest import Cli
 
 
-def test_a_store_that_is_not_there_has_no_migrations(cli: Cli, home: Path) -> None:
-    ran = cli("migrate", "status", "--json")
+def test_a_store_that_is_not_there_has_no_migrations(cli_without_home: Cli, home: Path) -> None:
+    ran = cli_without_home("migrate", "status", "--json")
 
     assert (ran.code, ran.document["store"], ran.document["program"]) == (0, 0, newest())
     assert not any(each["applied"] for each in ran.document["migrations"])
     assert not home.exists()
 
 
-def test_migrations_go_up_and_down(cli: Cli) -> None:
-    up = cli("migrate", "up", "--json").document
-    status = cli("migrate", "status")
-    again = cli("migrate", "up")
-    down = cli("migrate", "down", "--to", "0", "--json").document
+def test_migrations_go_up_and_down(cli_without_home: Cli) -> None:
+    up = cli_without_home("migrate", "up", "--json").document
+    status = cli_without_home("migrate", "status")
+    again = cli_without_home("migrate", "up")
+    down = cli_without_home("migrate", "down", "--to", "0", "--json").document
 
     assert (up["store"], len(up["done"])) == (newest(), newest())
     assert status.out.splitlines()[1] == "1\tnotebook\tapplied"
     assert again.out == f"The store has schema {newest()}; nothing to do.\n"
     assert (down["store"], down["done"]) == (0, up["done"][::-1])
-    assert cli("migrate", "status").out.splitlines()[1] == "1\tnotebook\twaiting"
+    assert cli_without_home("migrate", "status").out.splitlines()[1] == "1\tnotebook\twaiting"
 
 
 def test_going_down_where_something_would_be_lost_needs_force_and_keeps_it(
@@ -66,8 +66,8 @@ def test_wrong_ways_down_are_refused(cli: Cli, chatted: str) -> None:
     assert cli("migrate", "down", "--to", "99", "--force").code == 2
 
 
-def test_a_store_that_is_not_there_cannot_go_down(cli: Cli) -> None:
-    assert cli("migrate", "down", "--to", "0").code == 4
+def test_a_store_that_is_not_there_cannot_go_down(cli_without_home: Cli) -> None:
+    assert cli_without_home("migrate", "down", "--to", "0").code == 4
 
 
 def test_a_store_of_a_newer_schema_is_refused_everywhere(
@@ -115,8 +115,10 @@ def test_a_backup_overwrites_nothing_unless_it_is_told_to(
     assert forced.out == f"Wrote {file} ({file.stat().st_size} bytes).\n"
 
 
-def test_there_is_nothing_to_back_up_without_a_store(cli: Cli, home: Path, tmp_path: Path) -> None:
-    ran = cli("backup", str(tmp_path / "a.backup"))
+def test_there_is_nothing_to_back_up_without_a_store(
+    cli_without_home: Cli, home: Path, tmp_path: Path
+) -> None:
+    ran = cli_without_home("backup", str(tmp_path / "a.backup"))
 
     assert ran.code == 4
     assert not home.exists()
@@ -201,8 +203,10 @@ def test_a_wrong_number_is_refused_before_anything_happens(
     assert cli("sessions", "show", chatted).code == 0
 
 
-def test_a_wrong_number_is_refused_also_where_there_is_no_store(cli: Cli, home: Path) -> None:
-    assert cli("migrate", "down", "--to", "99").code == 2
+def test_a_wrong_number_is_refused_also_where_there_is_no_store(
+    cli_without_home: Cli, home: Path
+) -> None:
+    assert cli_without_home("migrate", "down", "--to", "99").code == 2
     assert not home.exists()
 
 
@@ -260,46 +264,48 @@ def test_a_folder_in_the_place_of_the_store_is_refused_by_each_of_them(
 
 
 def test_a_plain_backup_does_not_take_the_encryption_away_unless_it_is_told_to(
-    cli: Cli, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli_without_home: Cli, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = a_plain_backup(cli, tmp_path, monkeypatch)
-    mine = cli("chat", "hello", "--json").lines[0]["sessionId"]
+    plain = a_plain_backup(cli_without_home, tmp_path, monkeypatch)
+    mine = cli_without_home("chat", "hello", "--json").lines[0]["sessionId"]
     before = files_of(home)
 
-    refused = cli("restore", str(plain), "--json")
+    refused = cli_without_home("restore", str(plain), "--json")
     monkeypatch.setenv("HOLDFAST_ENCRYPTION", "off")
-    again = cli("restore", str(plain), "--json")
+    again = cli_without_home("restore", str(plain), "--json")
 
     for ran in (refused, again):
         assert (ran.code, ran.out, ran.error["error"]) == (5, "", "backup_plain")
         assert "--plain" in ran.error["message"]
     assert files_of(home) == before
-    assert cli("sessions", "show", mine).code == 0
-    assert cli("restore", str(plain), "--plain").code == 0
+    assert cli_without_home("sessions", "show", mine).code == 0
+    assert cli_without_home("restore", str(plain), "--plain").code == 0
     assert is_plain(home / "history.db")
-    assert cli("sessions", "show", mine).code == 4
+    assert cli_without_home("sessions", "show", mine).code == 4
 
 
 def test_a_plain_backup_is_a_new_store_only_where_that_would_be_plain_too(
-    cli: Cli, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli_without_home: Cli, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = a_plain_backup(cli, tmp_path, monkeypatch)
+    plain = a_plain_backup(cli_without_home, tmp_path, monkeypatch)
 
-    refused = cli("restore", str(plain), "--json")
+    refused = cli_without_home("restore", str(plain), "--json")
     left = home.exists()
     monkeypatch.setenv("HOLDFAST_ENCRYPTION", "off")
-    restored = cli("restore", str(plain))
-    again = cli("restore", str(plain))
+    restored = cli_without_home("restore", str(plain))
+    again = cli_without_home("restore", str(plain))
 
     assert (refused.code, refused.error["error"], left) == (5, "backup_plain", False)
     assert (restored.code, again.code) == (0, 0)
 
 
-def test_an_empty_file_is_no_backup_and_makes_no_key(cli: Cli, home: Path, tmp_path: Path) -> None:
+def test_an_empty_file_is_no_backup_and_makes_no_key(
+    cli_without_home: Cli, home: Path, tmp_path: Path
+) -> None:
     empty = tmp_path / "empty"
     empty.touch()
 
-    ran = cli("restore", str(empty), "--json")
+    ran = cli_without_home("restore", str(empty), "--json")
 
     assert (ran.code, ran.error["error"]) == (2, "backup_invalid")
     assert not home.exists()

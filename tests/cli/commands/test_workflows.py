@@ -52,14 +52,14 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     return written
 
 
-def test_a_workflow_is_checked(cli: Cli, write: Write, home: Path) -> None:
+def test_a_workflow_is_checked(cli_without_home: Cli, write: Write, home: Path) -> None:
     file = write(line(player("a")))
 
-    told = cli("workflow", "validate", file)
+    told = cli_without_home("workflow", "validate", file)
 
     assert (told.code, told.out) == (0, f"{file} is a valid workflow, w, with 3 nodes.\n")
     assert told.err == "`holdfast workflow run` can run it.\n"
-    assert cli("workflow", "validate", file, "--json").document == {
+    assert cli_without_home("workflow", "validate", file, "--json").document == {
         "file": file,
         "id": "w",
         "nodes": 3,
