@@ -44,6 +44,7 @@ from holdfast.integrations.calls import (
     run_durable_call,
 )
 from tests.integrations.test_records import add, foreign_of, opened, user
+from tests.new_homes import furnish
 
 pytestmark = pytest.mark.anyio
 PAY = DurableCall(id="c1", name="pay", arguments={"cents": 5})
@@ -53,7 +54,7 @@ Run = Callable[[str], Awaitable[DurableResult]]
 
 @pytest.fixture
 async def hf(home: Path) -> AsyncIterator[LocalHoldfast]:
-    async with open_holdfast(home) as opened_one:
+    async with open_holdfast(furnish(home)) as opened_one:
         yield opened_one
 
 
@@ -254,7 +255,7 @@ async def test_an_unsafe_call_whose_process_was_killed_is_unknown_and_does_not_r
     killed_in(home, "pay", "unsafe")
     tool, call = Effects(), DurableCall(id="c1", name="pay", arguments={})
 
-    async with open_holdfast(home, scope=RunScope.NONE) as hf:
+    async with open_holdfast(furnish(home), scope=RunScope.NONE) as hf:
         session_id = await opened(hf)
         before = await state_of(hf, session_id)
         answer = await guarded(hf, session_id, call, tool)
@@ -278,7 +279,7 @@ async def test_a_pure_call_whose_process_was_killed_runs_again_with_the_same_key
     key = killed_in(home, "look", "pure")
     tool = Effects()
 
-    async with open_holdfast(home, scope=RunScope.NONE) as hf:
+    async with open_holdfast(furnish(home), scope=RunScope.NONE) as hf:
         session_id = await opened(hf)
         answer = await guarded(hf, session_id, LOOK, tool)
 
@@ -288,7 +289,7 @@ async def test_a_pure_call_whose_process_was_killed_runs_again_with_the_same_key
 async def test_any_process_finds_the_unknown_calls_of_a_killed_one(home: Path) -> None:
     killed_in(home, "pay", "unsafe")
 
-    async with open_holdfast(home) as hf:
+    async with open_holdfast(furnish(home)) as hf:
         session_id = await opened(hf)
         async with asyncio.timeout(10):
             async for event in hf.follow(session_id):
@@ -304,7 +305,10 @@ async def test_any_process_finds_the_unknown_calls_of_a_killed_one(home: Path) -
 
 async def test_a_second_process_is_refused_while_a_run_makes_durable_calls(home: Path) -> None:
     tool = Effects()
-    async with open_holdfast(home) as one, open_holdfast(home, scope=RunScope.NONE) as two:
+    async with (
+        open_holdfast(furnish(home)) as one,
+        open_holdfast(furnish(home), scope=RunScope.NONE) as two,
+    ):
         session_id = await asked(one)
         await calls_of(one).enter(session_id)
         await guarded(one, session_id, PAY, tool)
@@ -342,7 +346,7 @@ async def test_a_run_that_is_over_ends_its_turn(hf: LocalHoldfast) -> None:
 
 async def test_one_object_is_used_from_four_loops_in_four_threads(home: Path) -> None:
     tool, done = Effects(), list[ResultStatus]()
-    async with open_holdfast(home) as hf:
+    async with open_holdfast(furnish(home)) as hf:
         session_id = await asked(hf)
 
         def work(number: int) -> None:

@@ -44,6 +44,7 @@ from holdfast.integrations.records import (
     ForeignWriter,
     Framework,
 )
+from tests.new_homes import furnish
 
 pytestmark = pytest.mark.anyio
 FRAMEWORK = Framework(name="acme", version="1.2.3")
@@ -51,7 +52,7 @@ FRAMEWORK = Framework(name="acme", version="1.2.3")
 
 @pytest.fixture
 async def hf(home: Path) -> AsyncIterator[LocalHoldfast]:
-    async with open_holdfast(home) as opened:
+    async with open_holdfast(furnish(home)) as opened:
         yield opened
 
 
@@ -166,7 +167,10 @@ async def test_an_unanswered_turn_is_closed_by_the_next_message(hf: LocalHoldfas
 
 
 async def test_no_process_answers_the_message_and_none_may_be_sent(home: Path) -> None:
-    async with open_holdfast(home) as hf, open_holdfast(home, scope=RunScope.NONE) as other:
+    async with (
+        open_holdfast(furnish(home)) as hf,
+        open_holdfast(furnish(home), scope=RunScope.NONE) as other,
+    ):
         session_id = await opened(other)
         await add(other, session_id, user("Hello?"))
         await asyncio.sleep(2.5)
@@ -180,10 +184,10 @@ async def test_no_process_answers_the_message_and_none_may_be_sent(home: Path) -
 
 
 async def test_an_open_turn_waits_for_its_program_after_a_restart(home: Path) -> None:
-    async with open_holdfast(home) as hf:
+    async with open_holdfast(furnish(home)) as hf:
         session_id = await opened(hf)
         await add(hf, session_id, user("Hello?"))
-    async with open_holdfast(home) as hf:
+    async with open_holdfast(furnish(home)) as hf:
         await asyncio.sleep(1.5)
         session = await hf.sessions.get(hf.owner, session_id)
         await add(hf, session_id, assistant("Hello!"))
@@ -251,7 +255,10 @@ async def test_a_model_is_not_shown_what_was_withdrawn(hf: LocalHoldfast) -> Non
 
 
 async def test_two_processes_append_to_one_session(home: Path) -> None:
-    async with open_holdfast(home) as one, open_holdfast(home, scope=RunScope.NONE) as two:
+    async with (
+        open_holdfast(furnish(home)) as one,
+        open_holdfast(furnish(home), scope=RunScope.NONE) as two,
+    ):
         session_id = await opened(one)
         assert await opened(two) == session_id
 

@@ -25,6 +25,7 @@ from holdfast import (
 )
 from holdfast.domain.models import Model, Prices
 from tests.houses import current, news_until, payloads, played
+from tests.new_homes import furnish
 from tests.tooled import a_config
 
 pytestmark = pytest.mark.anyio
@@ -154,7 +155,7 @@ async def test_a_loop_chooses_the_text_of_its_failure(home: Path) -> None:
     async def plan(turn: Turn) -> str:
         raise TurnFailed(f"There is no room for {turn.prompt}.")
 
-    async with open_holdfast(home) as hf:
+    async with open_holdfast(furnish(home)) as hf:
         hf.runtime("planner")(plan)
         loop, held = await hf.open("planner"), await hf.open()
         await hf.send(loop.id, "Ada")

@@ -32,6 +32,7 @@ from holdfast import (
 from holdfast.domain.messages import Message, Notice, NoticeCode, Step
 from holdfast.domain.waits import WaitReason
 from tests.houses import current, payloads
+from tests.new_homes import furnish
 from tests.stand_ins import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -39,7 +40,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def hf(home: Path) -> AsyncIterator[Holdfast]:
-    async with open_holdfast(home) as opened:
+    async with open_holdfast(furnish(home)) as opened:
         yield opened
 
 
@@ -213,7 +214,7 @@ async def test_what_is_queued_behind_a_held_turn_is_answered_afterwards(hf: Hold
 
 async def test_another_process_does_not_answer_a_held_message(home: Path, hf: Holdfast) -> None:
     session = await hf.open()
-    async with open_holdfast(home) as other, hf.turn(session.id, "Mine") as turn:
+    async with open_holdfast(furnish(home)) as other, hf.turn(session.id, "Mine") as turn:
         await asyncio.sleep(1.5)
         await turn.say("mine")
         seen = await other.read(session.id)
@@ -376,7 +377,7 @@ def lines(home: Path) -> list[str]:
 async def test_a_killed_loop_runs_again_with_what_was_recorded(
     home: Path, mode: str, effects: list[str]
 ) -> None:
-    async with open_holdfast(home) as hf:
+    async with open_holdfast(furnish(home)) as hf:
         session = await hf.open()
     message = str(uuid4())
 
@@ -386,14 +387,14 @@ async def test_a_killed_loop_runs_again_with_what_was_recorded(
     assert (killed, ended) == (9, 0)
     assert said == {"attempt": 2, "found": ["A", "B", "C"]}
     assert lines(home) == effects
-    async with open_holdfast(home) as hf:
+    async with open_holdfast(furnish(home)) as hf:
         rows = await hf.read(session.id)
         assert rows[-1].text == "A B C"
         assert (await hf.sessions.verify(hf.owner, session.id)).faults == ()
 
 
 async def test_a_loop_killed_in_an_unsafe_call_is_unknown_and_not_repeated(home: Path) -> None:
-    async with open_holdfast(home) as hf:
+    async with open_holdfast(furnish(home)) as hf:
         session = await hf.open()
     message = str(uuid4())
 
@@ -402,13 +403,13 @@ async def test_a_loop_killed_in_an_unsafe_call_is_unknown_and_not_repeated(home:
 
     assert said == {"error": "turn_ended"}
     assert lines(home) == ["a", "b", "c"]
-    async with open_holdfast(home) as hf:
+    async with open_holdfast(furnish(home)) as hf:
         unknown = await hf.calls.list(hf.owner, session.id, state=CallState.UNKNOWN)
         assert [call.name for call in unknown.items] == ["third"]
 
 
 async def test_a_loop_that_asks_for_something_else_is_stopped(home: Path) -> None:
-    async with open_holdfast(home) as hf:
+    async with open_holdfast(furnish(home)) as hf:
         session = await hf.open()
     message = str(uuid4())
 
@@ -420,11 +421,11 @@ async def test_a_loop_that_asks_for_something_else_is_stopped(home: Path) -> Non
 
 
 async def test_a_held_turn_waits_for_its_program(home: Path) -> None:
-    async with open_holdfast(home) as hf:
+    async with open_holdfast(furnish(home)) as hf:
         session = await hf.open()
     await asyncio.to_thread(run, home, session.id, str(uuid4()), "die-between")
 
-    async with open_holdfast(home) as hf:
+    async with open_holdfast(furnish(home)) as hf:
         async with asyncio.timeout(PATIENCE):
             while (waiting := (await current(hf, session)).waiting) is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
@@ -439,12 +440,12 @@ async def test_a_held_turn_waits_for_its_program(home: Path) -> None:
 
 
 async def test_a_turn_that_waits_for_no_program_ends_with_its_own(home: Path) -> None:
-    async with open_holdfast(home) as hf:
+    async with open_holdfast(furnish(home)) as hf:
         session = await hf.open()
     killed, _ = await asyncio.to_thread(run, home, session.id, str(uuid4()), "die-for-good")
     assert killed == 9
 
-    async with open_holdfast(home) as hf, asyncio.timeout(PATIENCE):
+    async with open_holdfast(furnish(home)) as hf, asyncio.timeout(PATIENCE):
         while not (now := await current(hf, session)).settled:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 

@@ -26,6 +26,7 @@ from holdfast import (
 from holdfast.domain.agents import LoopRuntime
 from holdfast.domain.waits import WaitReason
 from tests.houses import current, played
+from tests.new_homes import furnish
 from tests.stand_ins import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def hf(home: Path) -> AsyncIterator[Holdfast]:
-    async with open_holdfast(home) as opened:
+    async with open_holdfast(furnish(home)) as opened:
         yield opened
 
 
@@ -123,7 +124,7 @@ async def test_a_function_that_fails_fails_its_turn_only(hf: Holdfast) -> None:
 
 
 async def test_a_message_waits_for_a_process_that_has_the_loop(home: Path) -> None:
-    async with open_holdfast(home) as first:
+    async with open_holdfast(furnish(home)) as first:
 
         @first.runtime("planner")
         async def plan(_: Turn) -> str:
@@ -131,13 +132,13 @@ async def test_a_message_waits_for_a_process_that_has_the_loop(home: Path) -> No
 
         session = await first.open("planner")
 
-    async with open_holdfast(home) as second:
+    async with open_holdfast(furnish(home)) as second:
         await second.send(session.id, "Plan")
         async with asyncio.timeout(PATIENCE):
             while (waiting := (await current(second, session)).waiting) is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         before = await second.read(session.id)
-        async with open_holdfast(home, scope=RunScope.OWN) as third:
+        async with open_holdfast(furnish(home), scope=RunScope.OWN) as third:
 
             @third.runtime("planner")
             async def again(_: Turn) -> str:
@@ -196,7 +197,10 @@ async def test_many_may_open_right_after_a_loop_was_registered(hf: Holdfast) -> 
 
 
 async def test_a_loop_serves_the_sessions_of_its_owner_only(home: Path) -> None:
-    async with open_holdfast(home, owner="ada") as hf, open_holdfast(home, owner="bob") as other:
+    async with (
+        open_holdfast(furnish(home), owner="ada") as hf,
+        open_holdfast(furnish(home), owner="bob") as other,
+    ):
 
         @hf.runtime("planner")
         async def plan(_: Turn) -> str:
@@ -261,12 +265,12 @@ async def test_a_loop_that_was_cut_off_goes_on_as_it_says(
             await asyncio.sleep(PATIENCE)
         return "paid"
 
-    async with open_holdfast(home) as first:
+    async with open_holdfast(furnish(home)) as first:
         first.runtime("payer", resume=resume)(pay)
         session = await first.open("payer")
         await first.send(session.id, "Pay")
         await begun.wait()
-    async with open_holdfast(home) as second:
+    async with open_holdfast(furnish(home)) as second:
         second.runtime("payer", resume=resume)(pay)
         await second.open("payer")
         async with asyncio.timeout(PATIENCE):

@@ -30,6 +30,7 @@ from holdfast.children.model import ChildRequest
 from holdfast.domain.waits import Wait, WaitReason
 from tests.functions.stage import scripted
 from tests.houses import current, news_until, payloads, played
+from tests.new_homes import furnish
 from tests.stand_ins import PATIENCE
 from tests.tooled import a_config, asks, call, outcomes, says
 
@@ -111,19 +112,19 @@ async def test_a_parked_loop_runs_its_call_once_when_no_process_lived_at_the_ans
         await turn.call("act", {}, run=lambda: ran.append("act"), approval="ask")
         return "done"
 
-    async with open_holdfast(home) as hf:
+    async with open_holdfast(furnish(home)) as hf:
         # A short while, where other turns would wait in their process for five seconds.
         hf.runtime("planner", park_after=0.01)(plan)
         session = await hf.open("planner")
         await hf.send(session.id, "Go")
         async with asyncio.timeout(SOME_LOOKS):
             waiting = await waits(hf, session, WaitReason.APPROVAL)
-    async with open_holdfast(home, scope=RunScope.NONE) as desk:
+    async with open_holdfast(furnish(home), scope=RunScope.NONE) as desk:
         assert waiting.approval_id is not None
         yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me")
         await desk.approvals.answer(desk.owner, session.id, waiting.approval_id, yes)
     before = list(ran)
-    async with open_holdfast(home) as hf:
+    async with open_holdfast(furnish(home)) as hf:
         hf.runtime("planner", park_after=0.01)(plan)
         async with asyncio.timeout(PATIENCE):
             rows = await played(hf, session.id)
@@ -165,14 +166,14 @@ async def test_a_loop_that_is_not_replayed_waits_where_it_is(home: Path, resume:
     "options", [{"park_after": -1}, {"park_after": "1"}, {"park_after": 1, "resume": "history"}]
 )
 async def test_how_long_a_loop_waits_is_checked(home: Path, options: dict[str, Any]) -> None:
-    async with open_holdfast(home) as hf:
+    async with open_holdfast(furnish(home)) as hf:
         with pytest.raises(Invalid, match="park_after"):
             hf.runtime("planner", **options)(_say)
 
 
 @pytest.mark.parametrize("breaths", range(6))
 async def test_a_claim_that_is_cancelled_leaves_no_turn_open(home: Path, breaths: int) -> None:
-    async with open_holdfast(home) as hf:
+    async with open_holdfast(furnish(home)) as hf:
         session = await hf.open()
 
         async def hold() -> None:
@@ -196,7 +197,7 @@ async def test_a_claim_that_is_cancelled_leaves_no_turn_open(home: Path, breaths
 
 
 async def test_a_claim_that_waits_and_is_cancelled_sends_nothing(home: Path) -> None:
-    async with open_holdfast(home) as hf:
+    async with open_holdfast(furnish(home)) as hf:
         session = await hf.open()
 
         async def hold() -> None:
