@@ -165,13 +165,12 @@ def file_system_of(path: Path, mounts: Path = MOUNTS) -> str | None:
     except OSError:
         return None
     best: tuple[int, str | None] = (-1, None)
-    target = path.resolve().parts
+    target = f"{path.resolve()}/"
     for line in lines:
         before, _, after = line.partition(" - ")
-        fields = before.split(" ")
-        point = Path(_unescape(fields[4])).parts
+        point = _unescape(before.split(" ")[4]).rstrip("/") + "/"
         # Of two mounts on one mount point, the later one is visible.
-        if target[: len(point)] == point and len(point) >= best[0]:
+        if target.startswith(point) and len(point) >= best[0]:
             best = (len(point), after.split(" ")[0])
     return best[1]
 
