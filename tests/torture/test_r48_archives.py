@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Cli, cli
+from tests.cli.conftest import Cli, cli, cli_without_home
 from tests.marks import proves
 from tests.torture.archives import ESCAPED, archives, tarred, tree, zipped
 from tests.torture.conftest import Sized, Tell
 
 pytestmark = pytest.mark.slow
 
-__all__ = ["cli"]
+__all__ = ["cli", "cli_without_home"]
 
 # Every door that takes a file or a folder of somebody else's; FILE stands for the archive.
 DOORS = (

@@ -16,7 +16,7 @@ from holdfast.app import RunScope
 from holdfast.domain.messages import Role
 from tests.cli.commands.test_approvals import ask
 from tests.cli.commands.test_calls import cut
-from tests.cli.conftest import Cli, cli  # noqa: F401 — the fixture
+from tests.cli.conftest import Cli, cli, cli_without_home  # noqa: F401 — the fixtures
 from tests.houses import script
 from tests.http.v1.client import a_repository, visiting
 from tests.mcp.clients import line_to
