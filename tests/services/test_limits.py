@@ -1,6 +1,7 @@
 """Limits of turns, rounds and money stop a turn before anything is sent, and are kept on disk."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,17 @@ from holdfast.app import Environment
 from holdfast.config import Config
 from holdfast.config.settings import Chat
 from holdfast.domain.approvals import ApprovalState
+from holdfast.domain.drafts import Draft, Summary
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.events import Event, FailureCode, StepStarted, TurnEnded
-from holdfast.domain.messages import Notice, Role
+from holdfast.domain.messages import Compaction, Notice, Role
 from holdfast.domain.models import Model, Prices
 from holdfast.domain.sessions import TURN_CAP, Budget, OnExceed, Status, StopReason
 from holdfast.domain.tools import Effect, ToolClass
 from holdfast.ports.runtime import TurnInput
 from tests.houses import current, news_until, open_house, payloads, played
 from tests.marks import demands
-from tests.stand_ins import Gate, GatedRuntime
+from tests.stand_ins import Gate, GatedRuntime, Play, an_answer
 from tests.tooled import (
     FOR_ALL,
     Recorder,
@@ -494,15 +496,16 @@ class TestUnpriced:
 class FoldingRuntime(GatedRuntime):
     """Folds a session when the test lets it."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *plays: Play, drafts: tuple[Draft, ...] = ()) -> None:
+        super().__init__(*plays)
         self.gate = Gate()
         self.folded = 0
+        self._drafts = drafts
 
-    async def compact(self, _: TurnInput) -> tuple[()]:
+    async def compact(self, _: TurnInput) -> tuple[Draft, ...]:
         self.folded += 1
         await self.gate.passed()
-        return ()
+        return self._drafts
 
 
 async def test_a_session_is_compacted_once_at_a_time(home: Path, outside: Environment) -> None:
@@ -520,3 +523,55 @@ async def test_a_session_is_compacted_once_at_a_time(home: Path, outside: Enviro
 
     assert caught.value.code is Code.TURN_RUNNING
     assert runtime.folded == 2
+
+
+async def test_a_compaction_that_a_message_overtook_writes_nothing(
+    home: Path, outside: Environment
+) -> None:
+    summary = Summary(text="They began.", dropped_through=2, kept=2, reason="manual")
+    held = Gate()
+    runtime = FoldingRuntime([an_answer("1")], [held, an_answer("2")], drafts=(summary,))
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+        compact = partial(house.compactions.compact, house.owner, session.id)
+        await house.send(session.id, "one")
+        await played(house, session.id)
+        overtaken = asyncio.create_task(compact())
+        await runtime.gate.reached()
+        await house.send(session.id, "two")
+        await held.reached()
+
+        runtime.gate.open()
+        with pytest.raises(Conflict) as late:
+            await overtaken
+        with pytest.raises(Conflict) as early:
+            await compact()
+        held.open()
+        rows = await played(house, session.id)
+        is_done = await compact()
+        folded = (await house.read(session.id))[len(rows) :]
+
+    assert (late.value.code, early.value.code) == (Code.TURN_RUNNING, Code.TURN_RUNNING)
+    assert (runtime.folded, is_done) == (2, True)
+    assert [row.role for row in rows] == [Role.USER, Role.ASSISTANT] * 2
+    part = Compaction(summary=summary.text, dropped_through=summary.dropped_through)
+    assert [(row.turn, row.role, row.parts) for row in folded] == [(0, Role.SYSTEM, (part,))]
+
+
+async def test_a_turn_that_ended_during_a_compaction_does_not_refuse_it(
+    home: Path, outside: Environment
+) -> None:
+    summary = Summary(text="They began.", dropped_through=2, kept=4, reason="manual")
+    runtime = FoldingRuntime([an_answer("1")], [an_answer("2")], drafts=(summary,))
+    async with open_house(home, runtime, outside=outside) as house:
+        session = await house.open()
+        await house.send(session.id, "one")
+        await played(house, session.id)
+        overtaken = asyncio.create_task(house.compactions.compact(house.owner, session.id))
+        await runtime.gate.reached()
+        await house.send(session.id, "two")
+        await played(house, session.id)
+        runtime.gate.open()
+
+        assert await overtaken
+        assert (await house.read(session.id))[-1].role is Role.SYSTEM

@@ -139,6 +139,17 @@ async def test_one_fault_does_not_hide_another(filled: SqliteStore, home: Path) 
     assert all(told in faults for told in ("agent ", "event 1 ", "event 5 ", "message 2 "))
 
 
+async def test_every_damaged_event_of_a_message_is_named(filled: SqliteStore, home: Path) -> None:
+    with raw(home) as connection:
+        unlocked(connection)
+        connection.execute("UPDATE messages SET event_checksum = 0 WHERE sequence < 3")
+        connection.execute("UPDATE messages SET event = 0 WHERE sequence = 3")
+
+    faults = [fault for fault in await filled.check() if fault.startswith("event ")]
+
+    assert faults == [f"event {number} of session {SESSION_ID} is damaged." for number in (0, 2, 3)]
+
+
 async def test_a_page_that_was_overwritten_is_found(file: Path) -> None:
     store = SqliteStore(file, KEY)
     for number in range(50):

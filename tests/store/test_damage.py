@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.domain.errors import Code, Internal
-from holdfast.domain.ids import AgentId, CallId, SessionId
-from holdfast.domain.messages import CHAIN_START, hash_row
+from holdfast.domain.ids import AgentId, CallId, MessageId, SessionId
+from holdfast.domain.messages import CHAIN_START, Message, hash_row
 from holdfast.domain.queries import AgentQuery, SessionOrder, SessionQuery
 from holdfast.domain.sessions import SessionState
 from holdfast.domain.time import microseconds
@@ -244,6 +244,31 @@ async def test_a_message_whose_columns_are_no_text_is_named_in_a_bounded_read(
         await store.read(lambda tx: tx.messages.span(segment, limit=2, size=1 << 20))
 
     assert caught.value.details == {"row": f"message 2 of session {SESSION_ID}"}
+
+
+async def test_a_message_is_found_by_its_id_where_the_index_is_damaged(
+    file: Path, head: SessionState, home: Path
+) -> None:
+    messages = a_transcript(a_message("one"), a_message("two"), a_message("three"))
+    ids = [*(message.id for message in messages), MessageId(an_id(99))]
+    store = SqliteStore(file, None)
+    await store.write(lambda tx: append_rows(tx, head, messages=new_messages(messages)))
+    await store.close()
+    with raw(home) as connection:
+        root = "SELECT rootpage FROM sqlite_schema WHERE name = 'messages_by_id'"
+        page, size = connection.execute(root).get, connection.pragma("page_size")
+    with file.open("r+b") as stream:
+        stream.seek((page - 1) * size)
+        stream.write(b"\xff" * size)
+
+    async def work(tx: Tx) -> list[Message | None]:
+        return [await tx.messages.by_id(head, each) for each in ids]
+
+    damaged = SqliteStore(file, None)
+    found = await damaged.read(work)
+    await damaged.close()
+
+    assert found == [*messages, None]
 
 
 async def test_a_missing_message_breaks_the_news_by_its_name(
