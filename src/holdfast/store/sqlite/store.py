@@ -76,9 +76,10 @@ def snapshot(connection: Connection, work: Work[T], tables: Tx) -> T:
         log.error("a page of the store is damaged; reading the other pages without a snapshot")
         connection.query("ROLLBACK")
     finally:
-        # SQLite ends the transaction itself after some errors.
+        # SQLite ends the transaction itself after some errors. Not by COMMIT, which raises if a
+        # page was damaged, even if the work has read around it.
         if connection.raw.in_transaction:
-            connection.query("COMMIT")
+            connection.query("ROLLBACK")
     # After a decryption error SQLite fails the transaction, so run each statement in its own.
     return drive(work(tables))
 
