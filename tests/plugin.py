@@ -195,7 +195,6 @@ def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
 
 def pytest_collection_finish() -> None:
     """Have the garbage collector leave alone what lives as long as the run does."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 

@@ -182,6 +182,7 @@ def test_the_first_program_of_the_readme_runs(python: Path, tmp_path: Path) -> N
     assert printed.startswith("(3.5*4)/2 = 7\n")
 
 
+@pytest.mark.torture
 def test_a_program_is_checked_against_the_installed_types(python: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--no-incremental"]
     command += [f"--python-executable={python}", "--python-version=3.11"]

@@ -125,7 +125,9 @@ def a_server(crew: Crew, folder: Path) -> Server:
 def test_a_worker_that_is_killed_has_its_effect_as_often_as_it_may(
     tmp_path: Path, crew: Crew, sized: Sized, tell: Tell
 ) -> None:
-    points = list(product(EFFECTS[:: sized(quick=2, test=1, torture=1)], POINTS))
+    # Of every third, each point and each effect is among them.
+    every = sized(quick=3, test=1, torture=1)
+    points = list(product(EFFECTS, POINTS))[every - 1 :: every]
     points *= sized(test=1, torture=3)
     lives = [
         WorkerLife(folder=tmp_path, number=number, effect=effect, point=point)
