@@ -15,7 +15,7 @@ from tests.docs.shell import Shell
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in pages()}
 BLOCKS = {page: list(blocks(page, text)) for page, text in PAGES.items()}
 RUNNING = {"python", "sh", "console"}
-FIRST = {"README.md", "docs/tutorial.md"}
+FIRST = "README.md"
 
 
 @pytest.mark.slow
@@ -23,7 +23,7 @@ FIRST = {"README.md", "docs/tutorial.md"}
     "page",
     [
         # What is read first, in every run; the other pages where there is more time.
-        pytest.param(page, marks=() if page in FIRST else pytest.mark.torture)
+        pytest.param(page, marks=() if page == FIRST else pytest.mark.torture)
         for page, found in BLOCKS.items()
         if RUNNING & {each.kind for each in found}
     ],
