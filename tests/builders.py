@@ -23,11 +23,10 @@ from holdfast.domain.ids import (
     MessageId,
     RepoId,
     SessionId,
-    SessionKey,
     TokenId,
     uuid7,
 )
-from holdfast.domain.leases import Holder, Lease
+from holdfast.domain.leases import Holder
 from holdfast.domain.messages import (
     CHAIN_START,
     Message,
@@ -284,11 +283,6 @@ def a_holder(**changes: Any) -> Holder:
     """Return a process that may hold leases."""
     process = {"boot": an_id(6), "space": "1", "pid": 4711, "started": 123_456, "nonce": "ab12"}
     return _built(Holder, changes, **process)
-
-
-def a_lease(**changes: Any) -> Lease:
-    """Return the first lease of the first session of a store, held by `a_holder()`."""
-    return _built(Lease, changes, key=SessionKey(1), holder=str(a_holder()), epoch=1)
 
 
 def _built(kind: type[T], changes: Mapping[str, Any], /, **defaults: Any) -> T:

@@ -18,7 +18,6 @@ from holdfast.engine.tool_results import (
     LINES_MOST,
     UNSHOWABLE,
     limit_result,
-    replace_bytes,
 )
 from tests.engine.stand_ins import StandInShelf
 from tests.marks import demands, each_case
@@ -274,35 +273,11 @@ def test_many_data_urls_take_no_longer_than_their_length() -> None:
     assert MARK.search(shown(text)[0])
 
 
-def test_arguments_keep_what_a_result_may_not() -> None:
-    shelf = StandInShelf()
-
-    assert run(replace_bytes({"content": "a\x00b"}, shelf)) == {"content": "a\x00b"}
-
-
 def nested(depth: int) -> Any:
     value: Any = 1
     for level in range(depth):
         value = [value] if level % 2 else {"a": value}
     return value
-
-
-@each_case("shelf", [None, StandInShelf()])
-@each_case("depth", [0, 1, DEEPEST - 1, DEEPEST, DEEPEST + 1, 10_000])
-def test_what_is_nested_too_deeply_is_found_before_anything_falls_over_it(
-    depth: int, shelf: StandInShelf | None
-) -> None:
-    if depth > DEEPEST:
-        with pytest.raises(ValueError, match="nested too deeply"):
-            run(replace_bytes(nested(depth), shelf))
-    else:
-        assert run(replace_bytes(nested(depth), shelf)) == nested(depth)
-
-
-def test_without_a_shelf_nothing_is_moved() -> None:
-    value = {"mimeType": "image/png", "data": ENCODED}
-
-    assert run(replace_bytes(value, None)) == value
 
 
 def test_what_cannot_be_written_down_leaves_nothing_on_the_shelf() -> None:

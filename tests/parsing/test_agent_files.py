@@ -27,9 +27,8 @@ from holdfast.parsing.agent_files import (
     find_agent_file,
     parse_agent,
     read_agent_file,
-    write_agent,
 )
-from holdfast.parsing.yaml import LARGEST
+from holdfast.parsing.yaml import LARGEST, write_yaml
 from tests.builders import an_agent
 from tests.marks import each_case
 
@@ -419,7 +418,7 @@ def test_an_agent_is_written_as_its_file_says_it() -> None:
     )
     refs = {model_of(model.ref).id: model.ref for model in DESCRIBED.models}
 
-    text = write_agent(agent, refs, default="offline:holdfast")
+    text = write_yaml(file_form(agent, refs, default="offline:holdfast"))
 
     assert parse_agent(text, where="a.agent.yaml") == DESCRIBED
     assert text.startswith("description: Reads what others wrote.\nfallback_chain:\n  - max_att")

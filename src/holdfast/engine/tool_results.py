@@ -7,7 +7,7 @@ import asyncio
 import base64
 import binascii
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from operator import is_
 from typing import Any, Final
 
@@ -88,24 +88,10 @@ async def _store_result(result: Any, bounding: "_Bounding", shelf: OutputStore) 
     return shown
 
 
-async def replace_bytes(value: Any, shelf: OutputStore | None) -> Any:
-    """Return the value with inline media replaced by handles; unchanged without a store.
+class _Bounding:
+    """Moves the bytes out of a result and limits its length, in one synchronous pass."""
 
-    Raises `ValueError` if the value is nested too deeply.
-    """
-    moving = _Moving()
-    moved = moving.moved(value)
-    if shelf is None:
-        return value
-    await moving.put_on(shelf)
-    return moved
-
-
-class _Moving:
-    """Moves the bytes out of a value, in one synchronous pass."""
-
-    def __init__(self, mend: Callable[[str], str] = str) -> None:
-        self._mend = mend
+    def __init__(self) -> None:
         self._taken: dict[str, tuple[bytes, str]] = {}
 
     @property
@@ -131,7 +117,7 @@ class _Moving:
         if type(value) in _PLAIN:
             return value
         if isinstance(value, str):
-            text = self._mend(value)
+            text = storable(value)
             return _DATA.sub(self._handle_of_url, text) if ";base64," in text else text
         if isinstance(value, bytes | bytearray | memoryview):
             return self.take(bytes(value), "application/octet-stream")
@@ -146,7 +132,7 @@ class _Moving:
         return value
 
     def _key(self, key: Any) -> Any:
-        return self._mend(key) if isinstance(key, str) else key
+        return storable(key) if isinstance(key, str) else key
 
     def _without_media(self, value: dict[str, Any]) -> dict[str, Any]:
         """Replace base64 data in an object by a handle."""
@@ -164,28 +150,6 @@ class _Moving:
     def _handle_of_url(self, url: re.Match[str]) -> str:
         content = _decoded(url[2])
         return url[0] if content is None else self.take(content, url[1])
-
-
-def _are_same(some: Collection[Any], others: Collection[Any]) -> bool:
-    # Reuse unchanged values: a second tree of that size would trigger a garbage collection,
-    # which pauses the whole process.
-    return len(some) == len(others) and all(map(is_, some, others))
-
-
-def _decoded(data: object) -> bytes | None:
-    if not isinstance(data, str):
-        return None
-    try:
-        return base64.b64decode(data, validate=True)
-    except (binascii.Error, ValueError):
-        return None
-
-
-class _Bounding(_Moving):
-    """Also limits the length of a result."""
-
-    def __init__(self) -> None:
-        super().__init__(storable)
 
     def shown(self, result: Any) -> Any:
         """Return the result without bytes, cut where it is too long."""
@@ -225,6 +189,21 @@ class _Bounding(_Moving):
         handle = self.take(whole, "text/plain")
         mark = f"[… {omitted} bytes omitted; read_output reads them from {handle} …]"
         return f"{state}\n{mark}\n{tail}"
+
+
+def _are_same(some: Collection[Any], others: Collection[Any]) -> bool:
+    # Reuse unchanged values: a second tree of that size would trigger a garbage collection,
+    # which pauses the whole process.
+    return len(some) == len(others) and all(map(is_, some, others))
+
+
+def _decoded(data: object) -> bytes | None:
+    if not isinstance(data, str):
+        return None
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        return None
 
 
 def _weight(text: str) -> float:

@@ -5,7 +5,7 @@ places and rules, never values.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,17 +15,15 @@ from msgspec.structs import replace
 
 from holdfast.domain.agents import (
     SCHEMA_KEYS,
-    Agent,
     LlmRuntime,
     Memory,
     ModelChoice,
     Recovery,
     Retry,
-    file_form,
     has_secret_reference,
 )
 from holdfast.domain.errors import Code, Invalid, NotFound
-from holdfast.domain.ids import ModelId, is_slug
+from holdfast.domain.ids import is_slug
 from holdfast.domain.models import model_of
 from holdfast.domain.secrets import Scrubber, is_credential
 from holdfast.domain.text import is_encodable
@@ -38,7 +36,7 @@ from holdfast.parsing.files import (
     read_text,
     syntax_error,
 )
-from holdfast.parsing.yaml import LARGEST, YamlError, read_yaml, write_yaml
+from holdfast.parsing.yaml import LARGEST, YamlError, read_yaml
 
 ENDING: Final = ".agent.yaml"
 _FAULTS_SHOWN: Final = 10
@@ -153,11 +151,6 @@ def build_agent(raw: Any, *, where: str, scrubber: Scrubber | None = None) -> Ag
             {"file": where, "field": "system_prompt"},
         )
     return _agent_of(form)
-
-
-def write_agent(agent: Agent, refs: Mapping[ModelId, str], *, default: str) -> str:
-    """Return the text of an agent's file; deterministic, so equal agents have equal bytes."""
-    return write_yaml(file_form(agent, refs, default=default))
 
 
 def _agent_of(form: AgentFileForm) -> AgentFile:
