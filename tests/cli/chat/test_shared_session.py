@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Turn, TurnStarted, open_holdfast
+from holdfast import SessionId, Turn, TurnPaused, TurnStarted, open_holdfast
 from tests.cli.approval_lookups import waiting
 from tests.cli.commands.test_approvals import ask
 from tests.cli.processes import at_terminal, beside, running
@@ -75,6 +75,22 @@ def test_without_a_terminal_a_chat_does_not_wait_for_a_program(home: Path) -> No
     assert "It stays open, and continues when that program runs" in new.stderr
     shown = json.loads(beside(home, "sessions", "show", session, "--json").stdout)
     assert shown["waiting"]["reason"] == "runtime"
+
+
+async def paused_again(home: Path, session: str) -> None:
+    """Have a process without the loop pause the turn, and leave."""
+    async with open_holdfast(home) as hf:
+        await news_until(hf, SessionId(session), TurnPaused)
+
+
+def test_a_chat_does_not_wait_for_a_turn_that_was_paused_before_it(home: Path) -> None:
+    session = asyncio.run(a_loop_that_is_gone(home))
+    asyncio.run(paused_again(home, session))
+
+    resumed = beside(home, "chat", "--resume", session, "go on")
+
+    assert resumed.returncode == 5
+    assert "It stays open, and continues when that program runs" in resumed.stderr
 
 
 @pytest.mark.torture

@@ -327,20 +327,22 @@ class ChatConversation:
         # In a session that was opened here, every question comes as an event.
         if 0 < known <= self.cursor:
             await self._ask_pending(turn, tasks, own=own)
+        # The turn may have been paused before the first event that is followed (race).
+        await self._require_runner()
         async with aclosing(self.holdfast.follow(self.session_id, after=self.cursor)) as items:
             async for item in items:
                 is_behind = self.cursor < known
                 await self._show(item)
                 if self.is_over or await self._has_settled(item, turn):
                     return
-                await self._require_runner(item)
+                if isinstance(item, Event) and isinstance(item.payload, TurnPaused):
+                    await self._require_runner()
                 if self.cursor >= known and (is_behind or _is_question(item)):
                     await self._ask_pending(turn, tasks, own=own)
 
-    async def _require_runner(self, item: Event | Gap) -> None:
+    async def _require_runner(self) -> None:
         """Leave an unattended chat whose turn waits for a program that no process runs."""
-        is_unattended = isinstance(self._approvals, AutomaticApprovals)
-        if not (is_unattended and isinstance(item, Event) and isinstance(item.payload, TurnPaused)):
+        if not isinstance(self._approvals, AutomaticApprovals):
             return
         wait = (await self.session()).waiting
         if wait is not None and wait.reason in {WaitReason.TOOL, WaitReason.RUNTIME}:
