@@ -278,6 +278,7 @@ def _connect_functions(
         owner=functions.owner,
         missing=functions.missing,
         announce=partial(workers.announce, functions.owner),
+        withdraw=partial(workers.withdraw, functions.owner),
     )
     functions.connect(
         sessions.add_functions,

@@ -49,7 +49,7 @@ FOR_NEIGHBOURS = {
         *("resolve", "sign_in_code", "still_valid"),
     },
     "tools": {"close", "connect", "find", "missing", "names", "open_with"},
-    "workers": {"announce", "get", "sweep"},
+    "workers": {"announce", "get", "sweep", "withdraw"},
     "zones": {"raw_lines"},
 }
 

@@ -164,6 +164,29 @@ async def test_a_process_with_functions_is_announced(home: Path) -> None:
     assert [each.capabilities for each in found] == [("tool:refund",)]
 
 
+async def test_an_announcement_ends_when_its_holdfast_is_closed(home: Path) -> None:
+    @tool
+    def refund(order: str) -> str:
+        """Refund an order."""
+        return order
+
+    config = refunding(home)
+    async with a_house(config) as house:
+        async with a_house(config, tools=[refund]) as other:
+            while not (before := await house.workers.list(house.owner)):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            # Not this process's: only a Holdfast that is closed takes its own back.
+            worker = await registered(other)
+        after = await house.workers.list(house.owner)
+        # A restart is no typo: the name stays known.
+        agent = await house.agents.create(house.owner, {"name": "Paying", "tools": ["refund"]})
+        opened = await house.open(agent.slug)
+
+    assert [each.capabilities for each in before] == [("tool:refund",)]
+    assert [each.id for each in after] == [worker]
+    assert [each.name for each in opened.tools] == ["refund"]
+
+
 OTHER = REFUND | {"parameters": {"type": "object", "properties": {"order": {"type": "integer"}}}}
 
 

@@ -43,13 +43,15 @@ class Capabilities:
         owner: Owner,
         missing: Callable[[Session], Sequence[str]],
         announce: Callable[[Iterable[str]], Awaitable[None]],
+        withdraw: Callable[[], Awaitable[None]],
     ) -> None:
         """`missing` returns the functions of a session that this process does not have.
 
-        `announce` writes for a while what this process has.
+        `announce` writes for a while what this process has, and `withdraw` that it has gone.
         """
         self._missing = missing
         self._announce = announce
+        self._withdraw = withdraw
         self._announced: tuple[float, frozenset[str]] = 0.0, frozenset()
         self._is_looking = False
         self._store = store
@@ -72,13 +74,24 @@ class Capabilities:
             self._coordinator.start(self._look_for_ever())
 
     async def _look_for_ever(self) -> None:
-        while True:
+        try:
+            while True:
+                try:
+                    await self.continue_turns()
+                    await self._announce_when_due()
+                except HoldfastError as error:
+                    log.warning("waiting turns could not be looked up: %s", error.message)
+                await sleep_despite_memory_error(_LOOK_SECONDS)
+        finally:
+            await self._end_announcement()
+
+    async def _end_announcement(self) -> None:
+        """Withdraw the announcement, because the process may live on without its functions."""
+        if self._names:
             try:
-                await self.continue_turns()
-                await self._announce_when_due()
+                await self._withdraw()
             except HoldfastError as error:
-                log.warning("waiting turns could not be looked up: %s", error.message)
-            await sleep_despite_memory_error(_LOOK_SECONDS)
+                log.warning("an announcement could not be withdrawn: %s", error.message)
 
     async def _announce_when_due(self) -> None:
         """Announce the capabilities when there are new ones, and now and then."""

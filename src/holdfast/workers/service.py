@@ -88,6 +88,7 @@ class Workers:
         self._agents = agents
         self._lease_clock = lease_clock
         self._me = str(machine.holder())
+        self._my_id = str(uuid5(NAMESPACE_URL, self._me))
         # A process that runs no turns would continue what it cannot run.
         if coordinator.runs_turns:
             coordinator.start(self._keep())
@@ -260,7 +261,7 @@ class Workers:
     async def announce(self, owner: Owner, capabilities: Iterable[str]) -> None:
         """Announce what this process can run that not every process can."""
         worker = Worker(
-            id=str(uuid5(NAMESPACE_URL, self._me)),
+            id=self._my_id,
             owner=owner,
             name=f"process {parse_holder(self._me).pid}",
             capabilities=tuple(sorted(capabilities)),
@@ -268,6 +269,16 @@ class Workers:
             holder=self._me,
         )
         await self._save(worker)
+
+    async def withdraw(self, owner: Owner) -> None:
+        """End the announcement of this process; the names of its functions stay known."""
+
+        async def write(tx: Tx) -> None:
+            known = await tx.workers.of(owner, self._my_id)
+            if known is not None:
+                await tx.workers.save(replace(known, until=self._now()))
+
+        await self._store.write(Brief(write))
 
     async def sweep(self) -> None:
         """End the claims whose lease has run out.
