@@ -29,6 +29,10 @@ def assistant(block: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {"type": "assistant", "message": message}
 
 
+def attachment(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "attachment", "attachment": {"type": kind, **fields}}
+
+
 @each_case(
     ("entry", "role", "part"),
     [
@@ -55,6 +59,26 @@ def assistant(block: dict[str, Any], **fields: Any) -> dict[str, Any]:
             Role.SYSTEM,
             Notice(code=NoticeCode.HARNESS, text="Overloaded"),
         ),
+        (
+            attachment("hook_success", content="", stdout="ready"),
+            Role.SYSTEM,
+            Notice(code=NoticeCode.HARNESS, text="hook_success: ready"),
+        ),
+        (
+            attachment("queued_command", prompt=[{"type": "text", "text": "And then\x00"}]),
+            Role.SYSTEM,
+            Notice(code=NoticeCode.HARNESS, text="queued_command: And then"),
+        ),
+        (
+            attachment("file", content={"type": "text"}, filename="notes.md"),
+            Role.SYSTEM,
+            Notice(code=NoticeCode.HARNESS, text="file: notes.md"),
+        ),
+        (
+            attachment("todo_reminder", content=[]),
+            Role.SYSTEM,
+            Notice(code=NoticeCode.HARNESS, text="todo_reminder"),
+        ),
         (assistant({"type": "thinking", "thinking": "Hm"}), Role.ASSISTANT, Reasoning(text="Hm")),
         (
             assistant({"type": "tool_use", "id": "t", "name": "Bash", "input": {"a": 1}}),
@@ -74,6 +98,7 @@ def test_an_entry_is_one_message(entry: dict[str, Any], role: Role, part: Part) 
     [
         {"type": "system", "subtype": "turn_duration"},
         {"type": "mode"},
+        {"type": "attachment"},
         {"type": "summary"},
         {"type": "user"},
         user([]),

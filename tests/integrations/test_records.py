@@ -27,6 +27,8 @@ from holdfast.domain.agents import ExternalRuntime
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.ids import CallId
 from holdfast.domain.messages import (
+    Notice,
+    NoticeCode,
     Part,
     ResultStatus,
     Text,
@@ -148,6 +150,16 @@ async def test_turns_follow_from_the_messages(hf: LocalHoldfast) -> None:
     (known,) = (await hf.calls.list(hf.owner, session_id)).items
     assert known.state is CallState.FINISHED
     assert (await hf.sessions.verify(hf.owner, session_id)).faults == ()
+
+
+async def test_a_notice_after_the_answer_leaves_the_turn_answered(hf: LocalHoldfast) -> None:
+    session_id = await opened(hf)
+    notice = entry({}, said(Role.SYSTEM, Notice(code=NoticeCode.HARNESS, text="A hook has run.")))
+
+    await add(hf, session_id, user("Look it up."), assistant("Found."), notice)
+    ended = await hf.sessions.get(hf.owner, session_id)
+
+    assert (ended.status, ended.settled, ended.last_stop) == (Status.IDLE, 1, StopReason.STOP)
 
 
 async def test_an_unanswered_turn_is_closed_by_the_next_message(hf: LocalHoldfast) -> None:

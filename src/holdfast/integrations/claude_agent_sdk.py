@@ -72,7 +72,9 @@ class HoldfastSessionStore(SessionStore):  # type: ignore[misc]
                         drafts=found.drafts,
                     )
                     await writer.add(ENTRIES, [record])
-                    is_asking = found.asks
+                    # Attachments come between the text and the calls of an answer.
+                    if entry.get("type") == "assistant":
+                        is_asking = found.asks
                     if found.cost is not None:
                         await writer.charge(found.cost)
                     if found.title is not None:

@@ -32,6 +32,8 @@ _SYNTHETIC: Final = "<synthetic>"
 _UNKNOWN: Final = ("outcome is unknown", "unknown outcome", "outcome unknown", "interrupted")
 # What the program says beside the conversation; other entries of its system are bookkeeping.
 _SHOWN: Final = frozenset({"api_error", "local_command", "informational"})
+# Where attachments have their text; it depends on their type, and new ones come with any version.
+_ATTACHED: Final = ("prompt", "text", "content", "output", "stdout", "snippet", "filename")
 _TITLES: Final = {"custom-title": "customTitle", "ai-title": "aiTitle"}
 
 
@@ -53,8 +55,8 @@ def mapped(entry: Any) -> Mapped:
     if isinstance(kind, str) and kind in _TITLES:
         title = entry.get(_TITLES[kind])
         return Mapped(title=title if isinstance(title, str) else None)
-    if kind == "system" and entry.get("subtype") in _SHOWN:
-        text = _text(entry.get("content"))
+    if kind in {"system", "attachment"}:
+        text = _noted(entry)
         notice = Notice(code=NoticeCode.HARNESS, text=text)
         return Mapped(drafts=(_draft(Role.SYSTEM, notice),) if text else ())
     if kind not in {"user", "assistant"} or not isinstance(message, Mapping):
@@ -77,6 +79,22 @@ def _blocks(content: Any) -> Iterator[Entry]:
         yield {"type": "text", "text": content}
     elif isinstance(content, list):
         yield from (block for block in content if isinstance(block, Mapping))
+
+
+def _noted(entry: Entry) -> str:
+    """Return what the program says beside the conversation, or has put into it."""
+    if entry["type"] == "system":
+        return _text(entry.get("content")) if entry.get("subtype") in _SHOWN else ""
+    attachment = entry.get("attachment")
+    if not isinstance(attachment, Mapping):
+        return ""
+    name = _text(attachment.get("type")) or "attachment"
+    texts = (
+        "\n\n".join(_text(block.get("text")) for block in _blocks(attachment.get(field)))
+        for field in _ATTACHED
+    )
+    text = next((text for text in texts if text.strip()), "")
+    return f"{name}: {text}" if text else name
 
 
 def _user(entry: Entry, blocks: list[Entry]) -> Iterator[MessageDraft]:

@@ -255,8 +255,9 @@ class ForeignWriter:
                 pass
         await self._enter_turn(draft)
         turn = self.writer.state.settled + 1 if has_waiting_turn(self.writer.state) else 0
-        row = self._last = self.writer.add_message(draft, turn)
+        row = self.writer.add_message(draft, turn)
         self._rows[row.sequence] = row.id
+        self._last = self._last if draft.role is Role.SYSTEM else row
         if draft.role is Role.USER and self.writer.state.title is None:
             self.writer.update(title=title_of(row.text))
         return row.id
@@ -315,7 +316,7 @@ class ForeignWriter:
             writer.turn = OpenTurn()
 
     def settle(self) -> None:
-        """End the turn if the last message of this commit answers it."""
+        """End the turn if the last message of this commit, notices aside, answers it."""
         last, state = self._last, self.writer.state
         if last is None or last.role is not Role.ASSISTANT or not last.text:
             return

@@ -152,6 +152,21 @@ async def test_a_transcript_is_a_session_with_turns_calls_and_costs(hf: LocalHol
     assert call.state is CallState.FINISHED
 
 
+async def test_an_attachment_is_a_notice_and_does_not_end_the_turn(hf: LocalHoldfast) -> None:
+    store = HoldfastSessionStore(hf)
+    attached = entry("attachment", attachment={"type": "hook_success", "content": "ready"})
+    text = {"type": "text", "text": "I look."}
+
+    await store.append(KEY, [user("Look."), assistant(text, stop="tool_use"), attached])
+    session = await hf.sessions.get(hf.owner, await store.opened(KEY))
+    await store.append(KEY, [assistant(TOOL, stop="tool_use"), answered("a.txt"), attached])
+    rows = await hf.read(session.id)
+
+    assert (session.turn, session.settled) == (1, 0)
+    notice = Notice(code=NoticeCode.HARNESS, text="hook_success: ready")
+    assert [row.parts for row in rows if row.role is Role.SYSTEM] == [(notice,)]
+
+
 async def test_a_repeated_batch_is_written_once(hf: LocalHoldfast) -> None:
     store = HoldfastSessionStore(hf)
     one, two, plain = user("one"), user("two"), {"type": "tag", "tag": "x"}
