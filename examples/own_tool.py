@@ -24,7 +24,7 @@ from holdfast import (
     open_holdfast,
     tool,
 )
-from holdfast.domain.approvals import ApprovalAnswer, ApprovalState
+from holdfast.domain.approvals import ApprovalState, Decision
 from holdfast.domain.events import ApprovalRequested
 
 ORDERS = {"17": 4_200}
@@ -61,7 +61,7 @@ async def show(hf: LocalHoldfast, event: Event) -> None:
     match event.payload:
         case ApprovalRequested(approval_id=asked, question=question):
             print(f"[{question.splitlines()[0]} yes]")
-            yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="own_tool.py")
+            yes = Decision(state=ApprovalState.ALLOWED, by="own_tool.py")
             await hf.approvals.answer(hf.owner, event.session_id, asked, yes)
         case ToolProgressed(text=text):
             print(f"[{text}]")

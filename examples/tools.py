@@ -19,7 +19,7 @@ from holdfast import (
     TurnEnded,
     open_holdfast,
 )
-from holdfast.domain.approvals import ApprovalAnswer, ApprovalState
+from holdfast.domain.approvals import ApprovalState, Decision
 from holdfast.domain.events import ApprovalRequested, ToolEnded
 
 NOTES = {
@@ -56,7 +56,7 @@ async def decide(house: Holdfast, session: Session, asked: ApprovalRequested) ->
     """Allow the plan, and nothing else."""
     allowed = asked.preview["path"] == "plan.txt"
     print(f"[{asked.tool} asks, {'yes' if allowed else 'no'}]")
-    answer = ApprovalAnswer(
+    answer = Decision(
         state=ApprovalState.ALLOWED if allowed else ApprovalState.DENIED,
         by="tools.py",
         note=None if allowed else "only the plan",

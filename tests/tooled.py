@@ -23,7 +23,7 @@ from holdfast import (
 )
 from holdfast.app import Environment
 from holdfast.config import Config
-from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalScope, ApprovalState
+from holdfast.domain.approvals import Approval, ApprovalScope, ApprovalState, Decision
 from holdfast.domain.calls import Call, CallState
 from holdfast.domain.costs import CostEntry
 from holdfast.domain.events import ApprovalRequested, Event
@@ -264,7 +264,7 @@ async def answer(
     **more: Any,
 ) -> Approval:
     """Answer a question as its owner."""
-    told = ApprovalAnswer(state=state, **{"by": "ada", **more})
+    told = Decision(state=state, **{"by": "ada", **more})
     return await house.approvals.answer(house.owner, approval.session_id, approval.id, told)
 
 

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from holdfast.config.settings import Config as Config
     from holdfast.domain.agents import Agent as Agent
     from holdfast.domain.approvals import Approval as Approval
-    from holdfast.domain.approvals import ApprovalAnswer as ApprovalAnswer
     from holdfast.domain.approvals import ApprovalMode as ApprovalMode
     from holdfast.domain.approvals import ApprovalScope as ApprovalScope
     from holdfast.domain.approvals import ApprovalState as ApprovalState
+    from holdfast.domain.approvals import Decision as Decision
     from holdfast.domain.calls import Call as Call
     from holdfast.domain.calls import CallState as CallState
     from holdfast.domain.calls import Settlement as Settlement
@@ -118,7 +118,6 @@ _HOMES: Final = {
     "AgentQuery": "domain.queries",
     "Answer": "ask.answers",
     "Approval": "domain.approvals",
-    "ApprovalAnswer": "domain.approvals",
     "ApprovalAnswered": "domain.events",
     "ApprovalMode": "domain.approvals",
     "ApprovalRequested": "domain.events",
@@ -141,6 +140,7 @@ _HOMES: Final = {
     "Conflict": "domain.errors",
     "connect": "client.remote",
     "Cost": "ask.answers",
+    "Decision": "domain.approvals",
     "DeletePolicy": "services.session_lifecycle",
     "Denied": "domain.errors",
     "Effect": "domain.tools",

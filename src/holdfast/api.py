@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.config import Config
     from holdfast.domain.agent_processes import KnownProgram
     from holdfast.domain.agents import Agent
-    from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
+    from holdfast.domain.approvals import Approval, ApprovalState, Decision
     from holdfast.domain.calls import Call, CallState
     from holdfast.domain.costs import CostQuery, CostReport
     from holdfast.domain.drafts import MessageDraft
@@ -289,7 +289,7 @@ class ApprovalsApi(Protocol):
         owner: "Owner",
         session_id: "SessionId",
         approval_id: str,
-        answer: "ApprovalAnswer",
+        answer: "Decision",
         *,
         digest: str | None = None,
     ) -> "Approval": ...

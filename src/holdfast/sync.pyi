@@ -13,7 +13,7 @@ from holdfast.children.model import ChildRequest
 from holdfast.client.requests import Timeouts
 from holdfast.config import Config
 from holdfast.domain.agents import Agent
-from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
+from holdfast.domain.approvals import Approval, ApprovalState, Decision
 from holdfast.domain.calls import Call, CallState
 from holdfast.domain.costs import CostQuery, CostReport
 from holdfast.domain.drafts import MessageDraft
@@ -382,7 +382,7 @@ class ApprovalsApi:
         owner: Owner,
         session_id: SessionId,
         approval_id: str,
-        answer: ApprovalAnswer,
+        answer: Decision,
         *,
         digest: str | None = ...,
     ) -> Approval: ...

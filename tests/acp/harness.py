@@ -13,7 +13,7 @@ from holdfast.app import Environment
 from holdfast.config import Acp
 from holdfast.domain.agent_processes import ProcessState
 from holdfast.domain.agents import AcpRuntime
-from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
+from holdfast.domain.approvals import Approval, ApprovalState, Decision
 from holdfast.domain.events import TurnEnded
 from holdfast.domain.messages import Message, Notice
 from holdfast.domain.repos import Repo
@@ -73,13 +73,13 @@ class Aboard:
                     return list(page.items)
                 await asyncio.sleep(0.01)
 
-    async def answer(self, session: Session, answer: ApprovalAnswer) -> Approval:
+    async def answer(self, session: Session, answer: Decision) -> Approval:
         """Wait for the one question that waits, and answer it."""
         (asked,) = await self.waiting(session)
         await self.house.approvals.answer(self.house.owner, session.id, asked.id, answer)
         return asked
 
-    async def asked(self, session: Session, *answers: ApprovalAnswer) -> list[Approval]:
+    async def asked(self, session: Session, *answers: Decision) -> list[Approval]:
         """Play a turn, answer its questions one after the other, and return them."""
         await self.house.send(session.id, "go")
         found = [await self.answer(session, each) for each in answers]

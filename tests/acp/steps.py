@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from holdfast.domain.approvals import ApprovalAnswer, ApprovalScope, ApprovalState
+from holdfast.domain.approvals import ApprovalScope, ApprovalState, Decision
 from tests.acp.harness import END
 
-YES = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me")
-NAY = ApprovalAnswer(state=ApprovalState.DENIED, by="me")
-EVER = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me", scope=ApprovalScope.SESSION)
+YES = Decision(state=ApprovalState.ALLOWED, by="me")
+NAY = Decision(state=ApprovalState.DENIED, by="me")
+EVER = Decision(state=ApprovalState.ALLOWED, by="me", scope=ApprovalScope.SESSION)
 
 ONCE = {"optionId": "yes", "name": "Yes", "kind": "allow_once"}
 ALWAYS = {"optionId": "ever", "name": "Always", "kind": "allow_always"}

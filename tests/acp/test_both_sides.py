@@ -18,7 +18,7 @@ import holdfast
 from holdfast import Config, Holdfast, open_holdfast
 from holdfast.domain.agent_processes import ProcessState
 from holdfast.domain.agents import AcpRuntime
-from holdfast.domain.approvals import ApprovalAnswer, ApprovalState
+from holdfast.domain.approvals import ApprovalState, Decision
 from holdfast.domain.events import ApprovalRequested, StepStarted
 from holdfast.domain.messages import Reasoning, ToolCall, ToolResult
 from holdfast.domain.sessions import Session, SessionRequest, Status, StopReason
@@ -47,7 +47,7 @@ class Pair:
         """Wait for a question and answer it in the outer house."""
         await news_until(self.house, self.session.id, ApprovalRequested)
         (asked,) = (await self.house.approvals.list(self.house.owner, self.session.id)).items
-        answer = ApprovalAnswer(state=state, by="test")
+        answer = Decision(state=state, by="test")
         await self.house.approvals.answer(self.house.owner, self.session.id, asked.id, answer)
 
     def inside(self) -> list[Any]:

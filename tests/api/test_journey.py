@@ -32,7 +32,7 @@ from holdfast import (
     open_holdfast,
 )
 from holdfast.api import Holdfast
-from holdfast.domain.approvals import ApprovalAnswer, ApprovalState
+from holdfast.domain.approvals import ApprovalState, Decision
 from holdfast.domain.calls import CallState
 from holdfast.domain.costs import CostGroup, CostQuery
 from holdfast.domain.drafts import MessageDraft
@@ -184,7 +184,7 @@ class Traveller:
                     break
         (waiting,) = (await hf.approvals.list(owner, state=ApprovalState.WAITING)).items
         self.note("approval", waiting)
-        answer = ApprovalAnswer(state=ApprovalState.ALLOWED, by="http")
+        answer = Decision(state=ApprovalState.ALLOWED, by="http")
         digest = waiting.question.digest
         answered = await hf.approvals.answer(owner, session.id, waiting.id, answer, digest=digest)
         self.note("answer", answered)

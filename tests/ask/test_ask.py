@@ -23,7 +23,7 @@ from holdfast import (
     tool,
 )
 from holdfast.ask.answers import Cost, ReasoningDelta, TextDelta, Waiting
-from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalScope, ApprovalState
+from holdfast.domain.approvals import Approval, ApprovalScope, ApprovalState, Decision
 from holdfast.domain.calls import CallState
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid
 from holdfast.domain.events import FailureCode, MessageAppended, ToolEnded, ToolStarted, TurnStarted
@@ -301,12 +301,12 @@ async def test_cancelling_the_caller_interrupts_the_turn(
         assert (await hf.sessions.get(hf.owner, session.id)).last_stop is stop
 
 
-async def later(answer: ApprovalAnswer) -> ApprovalAnswer:
+async def later(answer: Decision) -> Decision:
     """Answer asynchronously."""
     return answer
 
 
-YES = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me", scope=ApprovalScope.SESSION)
+YES = Decision(state=ApprovalState.ALLOWED, by="me", scope=ApprovalScope.SESSION)
 
 
 @each_case(("decide", "written"), [(True, True), (False, False), (YES, True), (later(YES), True)])
@@ -352,7 +352,7 @@ async def test_a_question_that_another_answers_first_is_left_alone(
     async with open_holdfast(config=a_config(home, *steps)) as hf:
 
         async def approve(approval: Approval) -> bool:
-            no = ApprovalAnswer(state=ApprovalState.DENIED, by="another")
+            no = Decision(state=ApprovalState.DENIED, by="another")
             await hf.approvals.answer(hf.owner, approval.session_id, approval.id, no)
             return True
 
@@ -372,7 +372,7 @@ async def test_a_turn_that_waits_may_be_returned_and_asked_for_again(
         first = await hf.ask("Write", context=context, on_wait="return", key="k")
         waiting = first.waiting
         assert waiting is not None
-        yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me")
+        yes = Decision(state=ApprovalState.ALLOWED, by="me")
         assert waiting.approval_id is not None
         await hf.approvals.answer(hf.owner, first.session_id, waiting.approval_id, yes)
         again = await hf.ask("Write", context=context, on_wait="return", key="k")

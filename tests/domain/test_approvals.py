@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from holdfast.domain.approvals import (
     TIGHTNESS,
     Approval,
-    ApprovalAnswer,
     ApprovalMode,
     ApprovalScope,
     ApprovalState,
+    Decision,
     Question,
     apply_answer,
     digest_call,
@@ -63,7 +63,7 @@ def test_every_state_but_waiting_is_final() -> None:
 def test_a_waiting_question_takes_its_first_answer(
     state: ApprovalState, scope: ApprovalScope
 ) -> None:
-    answer = ApprovalAnswer(state=state, by="anna", scope=scope, note="because")
+    answer = Decision(state=state, by="anna", scope=scope, note="because")
 
     assert apply_answer(an_approval(), answer, at=LATER) == an_approval(
         state=state, scope=scope, answered_by="anna", note="because", answered_at=LATER
@@ -72,8 +72,8 @@ def test_a_waiting_question_takes_its_first_answer(
 
 @each_case("state", FINAL)
 def test_the_same_answer_again_is_heard_and_changes_nothing(state: ApprovalState) -> None:
-    first = apply_answer(an_approval(), ApprovalAnswer(state=state, by="anna"), at=AT)
-    again = ApprovalAnswer(state=state, by="ben", scope=ApprovalScope.SESSION, note="me too")
+    first = apply_answer(an_approval(), Decision(state=state, by="anna"), at=AT)
+    again = Decision(state=state, by="ben", scope=ApprovalScope.SESSION, note="me too")
 
     assert apply_answer(first, again, at=LATER) == first
 
@@ -83,7 +83,7 @@ def test_the_same_answer_again_is_heard_and_changes_nothing(state: ApprovalState
 )
 def test_another_answer_is_refused(state: ApprovalState, other: ApprovalState) -> None:
     with pytest.raises(Conflict) as refused:
-        apply_answer(an_approval(state=state), ApprovalAnswer(state=other, by="ben"), at=AT)
+        apply_answer(an_approval(state=state), Decision(state=other, by="ben"), at=AT)
 
     assert refused.value.body() == {
         "error": Code.APPROVAL_CLOSED,
@@ -95,7 +95,7 @@ def test_another_answer_is_refused(state: ApprovalState, other: ApprovalState) -
 
 def test_what_no_memory_can_cover_is_not_allowed_for_a_whole_session() -> None:
     once_only = an_approval(question=a_question(memory=None))
-    for_good = ApprovalAnswer(state=ApprovalState.ALLOWED, by="anna", scope=ApprovalScope.SESSION)
+    for_good = Decision(state=ApprovalState.ALLOWED, by="anna", scope=ApprovalScope.SESSION)
 
     with pytest.raises(Conflict) as refused:
         apply_answer(once_only, for_good, at=AT)
@@ -105,7 +105,7 @@ def test_what_no_memory_can_cover_is_not_allowed_for_a_whole_session() -> None:
 
 def test_a_question_covers_one_call_unless_somebody_says_more() -> None:
     assert an_approval().scope is ApprovalScope.ONCE
-    assert ApprovalAnswer(state=ApprovalState.ALLOWED, by="anna").scope is ApprovalScope.ONCE
+    assert Decision(state=ApprovalState.ALLOWED, by="anna").scope is ApprovalScope.ONCE
 
 
 @each_case(("preview", "name"), [({}, "run_command"), ({"path": "/w/a", "kind": "fetch"}, "fetch")])

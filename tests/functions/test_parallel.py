@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast import (
-    ApprovalAnswer,
     ApprovalRequested,
     ApprovalState,
+    Decision,
     Event,
     Invalid,
     MessageAppended,
@@ -206,7 +206,7 @@ async def test_what_has_run_is_not_run_again_when_another_one_waited_for_approva
         waiting = (await current(hf, session)).waiting
         assert ran == ["b"]
         questions = [each for each in news if isinstance(each, ApprovalRequested)]
-        yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me")
+        yes = Decision(state=ApprovalState.ALLOWED, by="me")
         for each in questions:
             await hf.approvals.answer(hf.owner, session.id, each.approval_id, yes)
         rows = await played(hf, session.id)

@@ -18,7 +18,7 @@ from holdfast.api import Holdfast
 from holdfast.app import open_holdfast
 from holdfast.config import load
 from holdfast.domain.agents import AcpRuntime
-from holdfast.domain.approvals import ApprovalAnswer, ApprovalState
+from holdfast.domain.approvals import ApprovalState, Decision
 from holdfast.domain.events import ApprovalRequested, Event, StepDelta, TurnEnded
 from holdfast.domain.ids import SessionId
 from holdfast.domain.messages import Message
@@ -172,7 +172,7 @@ class Talk:
             self.house.owner,
             self.session,
             asked.approval_id,
-            ApprovalAnswer(state=state, by="interop"),
+            Decision(state=state, by="interop"),
         )
 
     async def rows(self) -> tuple[Message, ...]:

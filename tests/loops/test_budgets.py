@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from holdfast import (
-    ApprovalAnswer,
     ApprovalRequested,
     ApprovalState,
     Budget,
     Code,
+    Decision,
     Event,
     Holdfast,
     LimitReached,
@@ -121,7 +121,7 @@ async def test_a_loop_goes_on_when_its_budget_was_raised(home: Path) -> None:
         await hf.send(session.id, "Go")
         news = payloads(await news_until(hf, session.id, ApprovalRequested))
         (asked,) = [each for each in news if isinstance(each, ApprovalRequested)]
-        yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me")
+        yes = Decision(state=ApprovalState.ALLOWED, by="me")
         await hf.approvals.answer(hf.owner, session.id, asked.approval_id, yes)
         rows = await played(hf, session.id)
         after = await current(hf, session)

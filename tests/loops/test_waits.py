@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from holdfast import (
-    ApprovalAnswer,
     ApprovalRequested,
     ApprovalState,
     CallAnswer,
+    Decision,
     Event,
     Holdfast,
     Invalid,
@@ -87,7 +87,7 @@ async def test_calls_of_a_task_group_pause_the_turn_and_run_once_when_they_are_a
     async with open_holdfast(config=config) as hf:
         hf.runtime("planner")(plan)
         news = payloads(await news_until(hf, session.id, TurnPaused))
-        yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me")
+        yes = Decision(state=ApprovalState.ALLOWED, by="me")
         asked = [each for each in news if isinstance(each, ApprovalRequested)]
         for each in asked:
             await hf.approvals.answer(hf.owner, session.id, each.approval_id, yes)
@@ -121,7 +121,7 @@ async def test_a_parked_loop_runs_its_call_once_when_no_process_lived_at_the_ans
             waiting = await waits(hf, session, WaitReason.APPROVAL)
     async with open_holdfast(furnish(home), scope=RunScope.NONE) as desk:
         assert waiting.approval_id is not None
-        yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me")
+        yes = Decision(state=ApprovalState.ALLOWED, by="me")
         await desk.approvals.answer(desk.owner, session.id, waiting.approval_id, yes)
     before = list(ran)
     async with open_holdfast(furnish(home)) as hf:
@@ -152,7 +152,7 @@ async def test_a_loop_that_is_not_replayed_waits_where_it_is(home: Path, resume:
         news = payloads(await news_until(hf, session.id, ApprovalRequested))
         (asked,) = [each for each in news if isinstance(each, ApprovalRequested)]
         await asyncio.sleep(PAUSE.total_seconds() * 4)
-        yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me")
+        yes = Decision(state=ApprovalState.ALLOWED, by="me")
         await hf.approvals.answer(hf.owner, session.id, asked.approval_id, yes)
         async with asyncio.timeout(PATIENCE):
             rows = await played(hf, session.id)

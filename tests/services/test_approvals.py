@@ -16,10 +16,10 @@ from holdfast.app import Environment
 from holdfast.config import Config
 from holdfast.domain.approvals import (
     Approval,
-    ApprovalAnswer,
     ApprovalMode,
     ApprovalScope,
     ApprovalState,
+    Decision,
 )
 from holdfast.domain.calls import CallState
 from holdfast.domain.errors import Code, Conflict, HoldfastError, Invalid, NotFound
@@ -198,14 +198,14 @@ async def test_questions_of_all_sessions_are_listed_in_pages_by_their_state(
 ANSWERING = """
 import asyncio, json, sys
 from holdfast import Config, RunScope, open_holdfast
-from holdfast.domain.approvals import ApprovalAnswer, ApprovalState
+from holdfast.domain.approvals import Decision, ApprovalState
 
 async def main(home, model, url):
     home = __import__("pathlib").Path(home)
     config = Config(home=home, default_model=model, database_url=url)
     async with open_holdfast(config=config, scope=RunScope.NONE) as house:
         (asked,) = (await house.approvals.list(house.owner, state=ApprovalState.WAITING)).items
-        told = ApprovalAnswer(state=ApprovalState.ALLOWED, by="elsewhere")
+        told = Decision(state=ApprovalState.ALLOWED, by="elsewhere")
         await house.approvals.answer(house.owner, asked.session_id, asked.id, told)
 
 asyncio.run(main(*json.loads(sys.argv[1])))
@@ -260,7 +260,7 @@ async def test_answers_that_race_agree_on_the_first(desk: Path, config: Config) 
 
 
 async def test_an_answer_to_another_digest_is_refused(desk: Path, config: Config) -> None:
-    yes = ApprovalAnswer(state=ALLOWED, by="ada")
+    yes = Decision(state=ALLOWED, by="ada")
     async with open_holdfast(config=config) as house:
         session = await started(house, desk)
         asked = await question(house, session)
@@ -707,7 +707,7 @@ async def _fate(house: Holdfast, session: Session) -> str:
 VERBS: Mapping[str, Callable[[Holdfast, Owner, str, str], Awaitable[object]]] = {
     "get": lambda house, owner, session, id: house.approvals.get(owner, session, id),
     "answer": lambda house, owner, session, id: house.approvals.answer(
-        owner, session, id, ApprovalAnswer(state=ALLOWED, by="mallory")
+        owner, session, id, Decision(state=ALLOWED, by="mallory")
     ),
     "revoke": lambda house, owner, session, id: house.approvals.revoke(owner, session, id),
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import RunScope, open_holdfast
-from holdfast.domain.approvals import ApprovalAnswer, ApprovalState
+from holdfast.domain.approvals import ApprovalState, Decision
 from holdfast.domain.calls import CallState
 from holdfast.domain.ids import SessionId
 from holdfast.services.calls import SettlementAction
@@ -187,7 +187,7 @@ async def allowed(place: Ground) -> None:
     """Answer what waits, while nobody plays anything."""
     async with open_holdfast(config=settings(place.home), scope=RunScope.NONE) as house:
         for asked in (await house.approvals.list(house.owner, state=ApprovalState.WAITING)).items:
-            yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="elsewhere")
+            yes = Decision(state=ApprovalState.ALLOWED, by="elsewhere")
             await house.approvals.answer(house.owner, SessionId(SESSION), asked.id, yes)
 
 

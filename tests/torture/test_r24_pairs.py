@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, HoldfastError, OnBusy, open_holdfast
-from holdfast.domain.approvals import ApprovalAnswer, ApprovalState
+from holdfast.domain.approvals import ApprovalState, Decision
 from holdfast.domain.ids import SessionId
 from tests.marks import proves
 from tests.torture.attempts import Record
@@ -139,7 +139,7 @@ async def answer_all(house: Holdfast, session: str | None = None) -> None:
     """Say no to every question that waits, or to those of one session."""
     name = SessionId(session) if session else None
     found = await house.approvals.list(house.owner, name, state=ApprovalState.WAITING)
-    no = ApprovalAnswer(state=ApprovalState.DENIED, by="somebody")
+    no = Decision(state=ApprovalState.DENIED, by="somebody")
     for each in found.items:
         # Its turn may have been ended meanwhile.
         with suppress(HoldfastError) if session is None else nullcontext():

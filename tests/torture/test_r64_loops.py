@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import ApprovalAnswer, ApprovalState, RunScope, open_holdfast
+from holdfast import ApprovalState, Decision, RunScope, open_holdfast
 from holdfast.config import Config
 from holdfast.domain.calls import CallState
 from holdfast.domain.ids import SessionId
@@ -124,7 +124,7 @@ async def test_a_parked_loop_runs_the_call_that_was_allowed_while_no_process_liv
     config = Config(home=Path(life.folder) / "home")
     async with open_holdfast(config=config, scope=RunScope.NONE) as hf:
         (asked,) = (await hf.approvals.list(hf.owner, SessionId(SESSION))).items
-        yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="me")
+        yes = Decision(state=ApprovalState.ALLOWED, by="me")
         await hf.approvals.answer(hf.owner, SessionId(SESSION), asked.id, yes)
     before = effects(life)
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from holdfast import Event, Holdfast, RunScope, Session
 from holdfast.config import Config
 from holdfast.config.settings import Chat
-from holdfast.domain.approvals import ApprovalAnswer, ApprovalState
+from holdfast.domain.approvals import ApprovalState, Decision
 from holdfast.domain.events import ApprovalRequested, TurnEnded
 from holdfast.domain.messages import Message, ToolResult
 from holdfast.ports.tools import CallOutcome, PlannedCall, Toolbox, ToolWorkspace
@@ -40,7 +40,7 @@ from tests.torture.conftest import Tell
 
 pytestmark = pytest.mark.slow
 
-YES = ApprovalAnswer(state=ApprovalState.ALLOWED, by="ada")
+YES = Decision(state=ApprovalState.ALLOWED, by="ada")
 AT_ONCE = 100
 
 

@@ -15,7 +15,7 @@ from holdfast import Event, Holdfast, RunScope, Session, open_holdfast
 from holdfast.app import Environment
 from holdfast.config import Config
 from holdfast.config.settings import Chat
-from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
+from holdfast.domain.approvals import Approval, ApprovalState, Decision
 from holdfast.domain.errors import HoldfastError
 from holdfast.domain.events import ApprovalRequested, TurnEnded
 from holdfast.domain.ids import Owner, SessionId
@@ -43,7 +43,7 @@ from tests.torture.conftest import Tell
 
 pytestmark = pytest.mark.slow
 
-YES = ApprovalAnswer(state=ApprovalState.ALLOWED, by="ada")
+YES = Decision(state=ApprovalState.ALLOWED, by="ada")
 LONG = 100_000
 
 # Words that hide, turn, join, imitate, or lead far away from what they are.

@@ -3,13 +3,13 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypedDict, cast
 
-from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalMode
+from holdfast.domain.approvals import Approval, ApprovalMode, Decision
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.sessions import Budget, SessionContext
 from holdfast.domain.text import wrong_type
 
 # Answers the questions of a turn; may be asynchronous.
-Approve = Callable[[Approval], bool | ApprovalAnswer | Awaitable[bool | ApprovalAnswer]]
+Approve = Callable[[Approval], bool | Decision | Awaitable[bool | Decision]]
 
 
 class AskOptions(TypedDict, total=False):

@@ -32,7 +32,7 @@ from holdfast.ask.answers import (
 )
 from holdfast.ask.options import AskOptions, require_options
 from holdfast.domain.agents import AgentOverrides
-from holdfast.domain.approvals import ApprovalAnswer, ApprovalMode, ApprovalState
+from holdfast.domain.approvals import ApprovalMode, ApprovalState, Decision
 from holdfast.domain.calls import Call, CallState
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Conflict, Invalid
@@ -401,11 +401,11 @@ class _Question:
         # In a thread, because a function that asks a person would stop the event loop.
         said = await asyncio.to_thread(approve, approval)
         decided = await said if inspect.isawaitable(said) else said
-        if not isinstance(decided, (ApprovalAnswer, bool)):
+        if not isinstance(decided, (Decision, bool)):
             raise wrong_type(decided, field="approve", rule="approve must return True or False")
-        if not isinstance(decided, ApprovalAnswer):
+        if not isinstance(decided, Decision):
             state = ApprovalState.ALLOWED if decided else ApprovalState.DENIED
-            decided = ApprovalAnswer(state=state, by=hf.owner)
+            decided = Decision(state=state, by=hf.owner)
         try:
             await hf.approvals.answer(
                 hf.owner,

@@ -27,7 +27,7 @@ from holdfast.client.transport import Transport, token_of_environment
 from holdfast.client.workers import RemoteWorkers, ServedFunctions
 from holdfast.client.zones import RemoteZones
 from holdfast.domain.agents import Agent
-from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
+from holdfast.domain.approvals import Approval, ApprovalState, Decision
 from holdfast.domain.calls import Call, CallState
 from holdfast.domain.drafts import MessageDraft
 from holdfast.domain.errors import Code, Invalid
@@ -228,7 +228,7 @@ class RemoteApprovals(RemotePart):
         owner: Owner,
         session_id: SessionId,
         approval_id: str,
-        answer: ApprovalAnswer,
+        answer: Decision,
         *,
         digest: str | None = None,
     ) -> Approval:

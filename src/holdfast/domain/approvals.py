@@ -98,7 +98,7 @@ class Approval(Struct, frozen=True, kw_only=True):
         return self.question.id
 
 
-class ApprovalAnswer(Struct, frozen=True, kw_only=True):
+class Decision(Struct, frozen=True, kw_only=True):
     """The answer to a question."""
 
     state: ApprovalState
@@ -137,7 +137,7 @@ def stricter_mode(one: ApprovalMode, other: ApprovalMode) -> ApprovalMode:
     return min(one, other, key=TIGHTNESS.__getitem__)
 
 
-def apply_answer(approval: Approval, answer: ApprovalAnswer, *, at: datetime) -> Approval:
+def apply_answer(approval: Approval, answer: Decision, *, at: datetime) -> Approval:
     """Return the answered approval; the first answer wins, repeating it is idempotent."""
     # Not a conflict, because a client retries after a lost response.
     if approval.state is answer.state:
@@ -166,7 +166,7 @@ def apply_answer(approval: Approval, answer: ApprovalAnswer, *, at: datetime) ->
     )
 
 
-def _require_offered(question: Question, answer: ApprovalAnswer) -> None:
+def _require_offered(question: Question, answer: Decision) -> None:
     """Refuse an answer that the agent does not offer; an approval for once is never widened."""
     if answer.choice is not None and answer.choice not in {each.id for each in question.choices}:
         raise Conflict(Code.OPTION_NOT_OFFERED, "The approval request has no such option.")

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from holdfast.domain.approvals import Approval, ApprovalAnswer, Question
+from holdfast.domain.approvals import Approval, Decision, Question
 from holdfast.domain.costs import CostEntry, Usage
 from holdfast.domain.errors import Code, Invalid
 from holdfast.domain.events import ApprovalAnswered, ApprovalRequested, Failure, Payload
@@ -110,7 +110,7 @@ class ApprovalDecided(Struct, frozen=True, kw_only=True):
     """A question that was answered by a rule without asking the user."""
 
     question: Question
-    answer: ApprovalAnswer
+    answer: Decision
 
 
 class TitleChange(Struct, frozen=True, kw_only=True):

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from holdfast.domain.approvals import (
     NOTE_LONGEST,
     Approval,
-    ApprovalAnswer,
     ApprovalContext,
     ApprovalMode,
     ApprovalScope,
     ApprovalState,
+    Decision,
     Question,
     apply_answer,
     flag_of,
@@ -154,7 +154,7 @@ class Approvals:
         owner: Owner,
         session_id: SessionId,
         approval_id: str,
-        answer: ApprovalAnswer,
+        answer: Decision,
         *,
         digest: str | None = None,
     ) -> Approval:
@@ -223,7 +223,7 @@ class Approvals:
         """
         await self._replace_older(key, question)
         if self._is_flagged(question):
-            flagged = ApprovalAnswer(state=ApprovalState.ALLOWED, by="flag")
+            flagged = Decision(state=ApprovalState.ALLOWED, by="flag")
             return await self._answer_by_key(key, question.id, flagged)
         coordinator = self._coordinator
         async with coordinator.release_slot_while_waiting(key) if coordinator else nullcontext():
@@ -240,7 +240,7 @@ class Approvals:
                 return found
             left = (self._end(found) - self._clock.now()).total_seconds()
             if left <= 0:
-                expired = ApprovalAnswer(state=ApprovalState.EXPIRED, by=BY_TIME)
+                expired = Decision(state=ApprovalState.EXPIRED, by=BY_TIME)
                 return await self._answer_by_key(key, question.id, expired)
             if loop.time() >= pause_at:
                 raise TurnPausedError(_wait_for(question, until=self._end(found)))
@@ -254,7 +254,7 @@ class Approvals:
         self, key: SessionKey, question: Question, *, by: str = "unattended"
     ) -> Approval:
         """Expire a question that no longer needs an answer; an earlier answer stays."""
-        expired = ApprovalAnswer(state=ApprovalState.EXPIRED, by=by)
+        expired = Decision(state=ApprovalState.EXPIRED, by=by)
         return await self._answer_by_key(key, question.id, expired)
 
     def _with_expiry(self, approval: Approval) -> Approval:
@@ -287,7 +287,7 @@ class Approvals:
             await self._journal.write_by_key(key, write)
 
     async def _answer_by_key(
-        self, key: SessionKey, approval_id: ApprovalId, answer: ApprovalAnswer
+        self, key: SessionKey, approval_id: ApprovalId, answer: Decision
     ) -> Approval:
         async def write(writer: SessionWriter) -> Approval:
             found = await _find(writer.tx, writer.state, approval_id)
@@ -299,7 +299,7 @@ class Approvals:
         return await self._journal.write_by_key(key, write)
 
     async def _store_answer(
-        self, writer: SessionWriter, approval: Approval, answer: ApprovalAnswer
+        self, writer: SessionWriter, approval: Approval, answer: Decision
     ) -> Approval:
         changed = apply_answer(approval, answer, at=self._clock.now())
         if changed is not approval:
@@ -359,7 +359,7 @@ def expire_questions(
     writer: CommitBuilder, *, by: str, which: Callable[[Approval], bool] = lambda _: True
 ) -> None:
     """Expire the waiting questions that match `which`."""
-    answer = ApprovalAnswer(state=ApprovalState.EXPIRED, by=by)
+    answer = Decision(state=ApprovalState.EXPIRED, by=by)
     for approval in filter(which, writer.waiting()):
         add_answer(writer, apply_answer(approval, answer, at=instant(writer.tick())))
 

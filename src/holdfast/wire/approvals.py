@@ -7,10 +7,10 @@ from msgspec import Meta, Struct, convert, field
 from holdfast.domain.approvals import (
     ALLOW_ALWAYS,
     Approval,
-    ApprovalAnswer,
     ApprovalChoice,
     ApprovalScope,
     ApprovalState,
+    Decision,
     Question,
 )
 from holdfast.domain.errors import Code, Conflict
@@ -128,7 +128,7 @@ def options_of(approval: Approval) -> tuple[OptionForm, ...]:
     return convert(offered, tuple[OptionForm, ...])
 
 
-def answer_of(body: AnswerPost, approval: Approval, *, by: str) -> ApprovalAnswer:
+def answer_of(body: AnswerPost, approval: Approval, *, by: str) -> Decision:
     """Return the answer of a body; its option must be offered and match the decision."""
     if approval.question.choices:
         return _answer_with_option(body, approval, by=by)
@@ -143,7 +143,7 @@ def answer_of(body: AnswerPost, approval: Approval, *, by: str) -> ApprovalAnswe
             "that matches the decision and its scope.",
             {"options": sorted(offered)},
         )
-    return ApprovalAnswer(
+    return Decision(
         state=ApprovalState.ALLOWED if allows else ApprovalState.DENIED,
         by=by,
         scope=body.scope,
@@ -151,7 +151,7 @@ def answer_of(body: AnswerPost, approval: Approval, *, by: str) -> ApprovalAnswe
     )
 
 
-def _answer_with_option(body: AnswerPost, approval: Approval, *, by: str) -> ApprovalAnswer:
+def _answer_with_option(body: AnswerPost, approval: Approval, *, by: str) -> Decision:
     """Return the answer to an external agent, which defines its own options."""
     kinds = {each.id: each.kind for each in approval.question.choices}
     kind = kinds.get(body.option_id or "")
@@ -163,7 +163,7 @@ def _answer_with_option(body: AnswerPost, approval: Approval, *, by: str) -> App
             {"options": list(kinds)},
         )
     scope = ApprovalScope.SESSION if kind == ALLOW_ALWAYS else body.scope
-    return ApprovalAnswer(
+    return Decision(
         state=ApprovalState.ALLOWED if body.decision == "allow" else ApprovalState.DENIED,
         by=by,
         scope=scope,
@@ -175,7 +175,7 @@ def _answer_with_option(body: AnswerPost, approval: Approval, *, by: str) -> App
 _KINDS: Final = {"allow": "allow", "deny": "reject"}
 
 
-def answer_post(answer: ApprovalAnswer, digest: str | None) -> AnswerPost:
+def answer_post(answer: Decision, digest: str | None) -> AnswerPost:
     """Return the body of an answer; the server records who sent it."""
     return AnswerPost(
         decision="allow" if answer.state is ApprovalState.ALLOWED else "deny",

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from holdfast.acp.client.content import FileEdit
 from holdfast.acp.client.turn_context import _matches_edits
 from holdfast.app import Environment
-from holdfast.domain.approvals import ApprovalAnswer, ApprovalMode, ApprovalState
+from holdfast.domain.approvals import ApprovalMode, ApprovalState, Decision
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.messages import ResultStatus, Role, ToolResult
 from holdfast.domain.sessions import Session, StopReason
@@ -87,7 +87,7 @@ async def test_a_mode_decides_by_kind_and_leaves_a_row(tmp_path: Path) -> None:
 
 SECOND = {**ONCE, "optionId": "second"}
 NAMED = replace(YES, choice="second")
-ANSWERS: dict[str, tuple[list[dict[str, Any]], ApprovalAnswer, dict[str, Any]]] = {
+ANSWERS: dict[str, tuple[list[dict[str, Any]], Decision, dict[str, Any]]] = {
     "allowed once": (ALL, YES, chosen("yes")),
     "allowed for the session": (ALL, EVER, chosen("ever")),
     "for the session, where only once is offered": ([ONCE, NO], EVER, chosen("yes")),
@@ -118,7 +118,7 @@ async def test_an_answer_becomes_the_option_that_means_it(tmp_path: Path) -> Non
     assert results(ship) == expected | {"again": chosen("yes")}
 
 
-REFUSED: dict[str, tuple[list[dict[str, Any]], ApprovalAnswer]] = {
+REFUSED: dict[str, tuple[list[dict[str, Any]], Decision]] = {
     "once is never widened": ([ALWAYS, NO], YES),
     "no yes is offered": ([NO], YES),
     "unknown option": (ALL, replace(YES, choice="other")),

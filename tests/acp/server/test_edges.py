@@ -16,7 +16,7 @@ from holdfast.acp.server.updates import UpdateTranslator
 from holdfast.api import Holdfast
 from holdfast.client import connect
 from holdfast.client.remote import RemoteMcpServers
-from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
+from holdfast.domain.approvals import Approval, ApprovalState, Decision
 from holdfast.domain.errors import Code, Conflict, NotFound
 from holdfast.domain.events import Event, Gap, StepEnded, StepStarted, TurnEnded, TurnStarted
 from holdfast.domain.ids import LOCAL_OWNER, EventId, SessionId
@@ -142,7 +142,7 @@ async def test_a_client_that_reads_no_more_does_not_keep_its_turn_from_its_end(
 
 async def answered(house: Any, asked: Approval, state: ApprovalState) -> None:
     """Answer a question from elsewhere."""
-    answer = ApprovalAnswer(state=state, by="terminal")
+    answer = Decision(state=state, by="terminal")
     await house.approvals.answer(house.owner, asked.session_id, asked.id, answer)
 
 

@@ -9,10 +9,10 @@ from holdfast.acp.server.client_session import choices_of, read_answer
 from holdfast.acp.server.updates import UpdateTranslator
 from holdfast.domain.approvals import (
     Approval,
-    ApprovalAnswer,
     ApprovalChoice,
     ApprovalScope,
     ApprovalState,
+    Decision,
     Question,
 )
 from holdfast.domain.events import ApprovalAnswered
@@ -114,7 +114,7 @@ async def test_an_answer_from_elsewhere_is_the_first_one(home: Path, desk: Path)
         question = await editor.until(is_question)
         waiting = await house.approvals.list(house.owner, SessionId(session))
 
-        yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="terminal")
+        yes = Decision(state=ApprovalState.ALLOWED, by="terminal")
         await house.approvals.answer(house.owner, SessionId(session), waiting.items[0].id, yes)
 
         assert (await editor.reply(asked))["result"]["stopReason"] == "end_turn"
@@ -189,20 +189,18 @@ def test_what_cannot_be_allowed_for_the_session_is_not_offered_so() -> None:
 @each_case(
     ("option", "answer"),
     [
-        ("once", ApprovalAnswer(state=ApprovalState.ALLOWED, by="acp", choice="once")),
+        ("once", Decision(state=ApprovalState.ALLOWED, by="acp", choice="once")),
         (
             "ever",
-            ApprovalAnswer(
+            Decision(
                 state=ApprovalState.ALLOWED, by="acp", choice="ever", scope=ApprovalScope.SESSION
             ),
         ),
-        ("no", ApprovalAnswer(state=ApprovalState.DENIED, by="acp", choice="no")),
-        ("what", ApprovalAnswer(state=ApprovalState.DENIED, by="acp")),
+        ("no", Decision(state=ApprovalState.DENIED, by="acp", choice="no")),
+        ("what", Decision(state=ApprovalState.DENIED, by="acp")),
     ],
 )
-def test_the_options_of_an_agent_behind_ours_pass_through(
-    option: str, answer: ApprovalAnswer
-) -> None:
+def test_the_options_of_an_agent_behind_ours_pass_through(option: str, answer: Decision) -> None:
     choices = (
         ApprovalChoice(id="once", name="Yes", kind="allow_once"),
         ApprovalChoice(id="ever", name="Always", kind="allow_always"),
@@ -218,4 +216,4 @@ def test_always_without_a_memory_of_ours_is_a_yes_for_once() -> None:
     choices = (ApprovalChoice(id="ever", name="Always", kind="allow_always"),)
     answer = read_answer(a_question(choices=choices), selected("ever")["result"])
 
-    assert answer == ApprovalAnswer(state=ApprovalState.ALLOWED, by="acp", choice="ever")
+    assert answer == Decision(state=ApprovalState.ALLOWED, by="acp", choice="ever")

@@ -16,7 +16,7 @@ from holdfast.cli.chat.prompt import EndPressedError, InterruptPressedError
 from holdfast.cli.chat.screen import TextScreen
 from holdfast.cli.options import GlobalOptions
 from holdfast.cli.output import Printer
-from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalState
+from holdfast.domain.approvals import Approval, ApprovalState, Decision
 from holdfast.domain.events import ApprovalRequested, Event
 from holdfast.domain.sessions import Status
 from tests.stand_ins import PATIENCE
@@ -109,7 +109,7 @@ async def test_the_first_answer_counts_and_a_late_one_is_told_so(
     async def typed() -> str:
         # As it happens when two people press Enter at once: the news is still on its way.
         (asked,) = await waiting(holdfast)
-        given = ApprovalAnswer(state=theirs, by="bob")
+        given = Decision(state=theirs, by="bob")
         await holdfast.approvals.answer(holdfast.owner, asked.session_id, asked.id, given)
         return "y"
 
@@ -134,7 +134,7 @@ async def test_an_answer_from_elsewhere_ends_the_typing(
     async def elsewhere() -> None:
         await typing.wait()
         (asked,) = await waiting(holdfast)
-        yes = ApprovalAnswer(state=ApprovalState.ALLOWED, by="bob")
+        yes = Decision(state=ApprovalState.ALLOWED, by="bob")
         await holdfast.approvals.answer(holdfast.owner, asked.session_id, asked.id, yes)
 
     async with (

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from holdfast.cli.chat.approvals import question_lines, read_answer
 from holdfast.domain.approvals import (
     Approval,
-    ApprovalAnswer,
     ApprovalScope,
     ApprovalState,
+    Decision,
     Question,
 )
 from holdfast.domain.ids import ApprovalId, SessionId
@@ -15,9 +15,9 @@ from holdfast.domain.tools import ToolClass
 from tests.builders import an_id
 from tests.marks import each_case
 
-ALLOWED = ApprovalAnswer(state=ApprovalState.ALLOWED, by="terminal")
-FOR_ALL = ApprovalAnswer(state=ApprovalState.ALLOWED, by="terminal", scope=ApprovalScope.SESSION)
-DENIED = ApprovalAnswer(state=ApprovalState.DENIED, by="terminal")
+ALLOWED = Decision(state=ApprovalState.ALLOWED, by="terminal")
+FOR_ALL = Decision(state=ApprovalState.ALLOWED, by="terminal", scope=ApprovalScope.SESSION)
+DENIED = Decision(state=ApprovalState.DENIED, by="terminal")
 
 
 def an_approval(
@@ -86,15 +86,15 @@ def test_what_has_to_be_seen_each_time_is_offered_once(kind: ToolClass, memory: 
         ("always", FOR_ALL),
         ("n", DENIED),
         ("no", DENIED),
-        ("n not now", ApprovalAnswer(state=ApprovalState.DENIED, by="terminal", note="not now")),
-        ("no, later", ApprovalAnswer(state=ApprovalState.DENIED, by="terminal", note="later")),
+        ("n not now", Decision(state=ApprovalState.DENIED, by="terminal", note="not now")),
+        ("no, later", Decision(state=ApprovalState.DENIED, by="terminal", note="later")),
         (
             f"n {'x' * 500}",
-            ApprovalAnswer(state=ApprovalState.DENIED, by="terminal", note="x" * 500),
+            Decision(state=ApprovalState.DENIED, by="terminal", note="x" * 500),
         ),
     ],
 )
-def test_a_letter_answers(said: str, answer: ApprovalAnswer) -> None:
+def test_a_letter_answers(said: str, answer: Decision) -> None:
     assert read_answer(said, has_more=True) == answer
 
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from holdfast import Event, Holdfast, SessionRequest
 from holdfast.app import Environment
 from holdfast.config import Config
-from holdfast.domain.approvals import ApprovalAnswer, ApprovalMode, ApprovalState
+from holdfast.domain.approvals import ApprovalMode, ApprovalState, Decision
 from holdfast.domain.calls import CallState
 from holdfast.domain.commits import SessionCommit
 from holdfast.domain.events import ApprovalRequested
@@ -239,7 +239,7 @@ async def _is_quiet(house: Holdfast) -> bool:
 async def _allow(house: Holdfast, news: Event) -> None:
     if not isinstance(news.payload, ApprovalRequested):
         return
-    session, yes = SessionId(SESSION), ApprovalAnswer(state=ApprovalState.ALLOWED, by="ada")
+    session, yes = SessionId(SESSION), Decision(state=ApprovalState.ALLOWED, by="ada")
     asked = await house.approvals.get(house.owner, session, news.payload.approval_id)
     if asked.state is ApprovalState.WAITING:
         await house.approvals.answer(house.owner, session, asked.id, yes)

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import Any, Protocol
 
 from holdfast import Event, HoldfastError, OnBusy
-from holdfast.domain.approvals import ApprovalAnswer, ApprovalMode, ApprovalState
+from holdfast.domain.approvals import ApprovalMode, ApprovalState, Decision
 from holdfast.domain.calls import CallState
 from holdfast.domain.errors import StorageFull, Unavailable
 from holdfast.domain.events import encode_payload
@@ -145,7 +145,7 @@ class Visitor:
         for each in waiting.items:
             self._town.world.pauses += bool(self._town.world.disk.asked(PAUSED, id=each.session_id))
             said = self._luck.choice((ApprovalState.ALLOWED, ApprovalState.DENIED))
-            answer = ApprovalAnswer(state=said, by="visitor")
+            answer = Decision(state=said, by="visitor")
             await floors.approvals.answer(LOCAL_OWNER, each.session_id, each.id, answer)
 
     async def _settle(self, floors: Floors) -> None:

@@ -18,11 +18,11 @@ from holdfast.domain.approvals import (
     ALLOW_ONCE,
     ONE_BY_ONE,
     Approval,
-    ApprovalAnswer,
     ApprovalChoice,
     ApprovalContext,
     ApprovalScope,
     ApprovalState,
+    Decision,
     Question,
     Ruling,
     digest_call,
@@ -48,9 +48,9 @@ _RULING_CODES: Final[Mapping[Ruling, str]] = {
     Ruling.TOO_LARGE: "too_large",
 }
 # A request without options is denied, because an approval could not be sent to the agent.
-NOT_OFFERED: Final = ApprovalAnswer(state=ApprovalState.DENIED, by="option_not_offered")
+NOT_OFFERED: Final = Decision(state=ApprovalState.DENIED, by="option_not_offered")
 # The question would show `[secret:name]`, so an approval would cover another call than the agent's.
-HOLDS_SECRET: Final = ApprovalAnswer(state=ApprovalState.DENIED, by="managed_secret")
+HOLDS_SECRET: Final = Decision(state=ApprovalState.DENIED, by="managed_secret")
 
 
 class ApprovalSubject(Struct, frozen=True, kw_only=True):
@@ -152,26 +152,26 @@ def _format_edit(edit: FileEdit) -> str:
     return msgspec.json.encode([edit.path, edit.old, edit.new]).decode()
 
 
-def answer_by_rule(how: Ruling, context: ApprovalContext, question: Question) -> ApprovalAnswer:
+def answer_by_rule(how: Ruling, context: ApprovalContext, question: Question) -> Decision:
     """Return the answer of a rule; never widens a one-time approval."""
     ids = {each.kind: each.id for each in reversed(question.choices)}
     by = _RULING_CODES.get(how, f"policy:{context.mode}")
     if how is Ruling.RUN:
         if ALLOW_ONCE in ids or not question.choices:
-            return ApprovalAnswer(state=ApprovalState.ALLOWED, by=by)
+            return Decision(state=ApprovalState.ALLOWED, by=by)
         if context.is_remembered and ALLOW_ALWAYS in ids:
             # Recorded as a one-time approval: only a user's own answer is remembered.
-            return ApprovalAnswer(state=ApprovalState.ALLOWED, by=by, choice=ids[ALLOW_ALWAYS])
-    return ApprovalAnswer(state=ApprovalState.DENIED, by=by)
+            return Decision(state=ApprovalState.ALLOWED, by=by, choice=ids[ALLOW_ALWAYS])
+    return Decision(state=ApprovalState.DENIED, by=by)
 
 
-def is_allowed(approval: Approval | ApprovalAnswer) -> bool:
+def is_allowed(approval: Approval | Decision) -> bool:
     """Return whether an answer is an approval."""
     return approval.state is ApprovalState.ALLOWED
 
 
 def permission_outcome(
-    choices: Sequence[ApprovalChoice], answer: Approval | ApprovalAnswer
+    choices: Sequence[ApprovalChoice], answer: Approval | Decision
 ) -> dict[str, Any]:
     """Return the answer in the agent's form: the first option of a matching kind."""
     if answer.choice is not None:

@@ -30,11 +30,11 @@ from holdfast.domain.agent_processes import ProgramOptions
 from holdfast.domain.approvals import (
     EARLIER,
     Approval,
-    ApprovalAnswer,
     ApprovalChoice,
     ApprovalContext,
     ApprovalScope,
     ApprovalState,
+    Decision,
     Question,
     Ruling,
     decide_approval,
@@ -133,7 +133,7 @@ class PosedQuestion(Struct, frozen=True, kw_only=True):
     """A question about a call, the answer of a rule if there is one, and the drafts to write."""
 
     question: Question
-    answer: ApprovalAnswer | Approval | None = None
+    answer: Decision | Approval | None = None
     drafts: Batch = ()
 
 
@@ -199,7 +199,7 @@ class TurnContext:
         return _decision_drafts(question, NOT_OFFERED)
 
     def take_answer(
-        self, call: CallRequest, answer: ApprovalAnswer | Approval, tool_class: ToolClass
+        self, call: CallRequest, answer: Decision | Approval, tool_class: ToolClass
     ) -> bool:
         """Record an answer and return whether it permits the call; a one-time yes counts once."""
         if not is_allowed(answer):
@@ -289,7 +289,7 @@ def _without_answer(context: ApprovalContext) -> ApprovalContext:
     return replace(context, earlier=None) if is_spent or is_closed else context
 
 
-def _decision_drafts(question: Question, answer: ApprovalAnswer) -> PosedQuestion:
+def _decision_drafts(question: Question, answer: Decision) -> PosedQuestion:
     # The question was not asked, so it need not be stored in full.
     brief = replace(question, question=summarize_unasked(question.question))
     return PosedQuestion(

@@ -23,9 +23,9 @@ from holdfast.domain.approvals import (
     ALLOW_ALWAYS,
     ALLOW_ONCE,
     Approval,
-    ApprovalAnswer,
     ApprovalScope,
     ApprovalState,
+    Decision,
     Question,
 )
 from holdfast.domain.costs import Usage
@@ -216,7 +216,7 @@ class ClientApprovals:
             answer = read_answer(approval.question, await future)
         except RequestRefused:
             # An error reply is not consent.
-            answer = ApprovalAnswer(state=ApprovalState.DENIED, by=BY)
+            answer = Decision(state=ApprovalState.DENIED, by=BY)
         except ConnectionLost:
             return
         try:
@@ -244,9 +244,9 @@ def choices_of(question: Question) -> list[dict[str, str]]:
     return [once, *([always] if question.memory is not None else []), never]
 
 
-def read_answer(question: Question, result: Any) -> ApprovalAnswer:
+def read_answer(question: Question, result: Any) -> Decision:
     """Return the client's answer; anything but an offered approval is a denial."""
-    denied = ApprovalAnswer(state=ApprovalState.DENIED, by=BY)
+    denied = Decision(state=ApprovalState.DENIED, by=BY)
     try:
         outcome = msgspec.convert(result, PermissionReply).outcome
     except msgspec.ValidationError:
@@ -256,11 +256,11 @@ def read_answer(question: Question, result: Any) -> ApprovalAnswer:
     kind = kinds.get(taken or "")
     choice = taken if question.choices and kind is not None else None
     if kind == ALLOW_ALWAYS and question.memory is not None:
-        return ApprovalAnswer(
+        return Decision(
             state=ApprovalState.ALLOWED, by=BY, scope=ApprovalScope.SESSION, choice=choice
         )
     if kind in {ALLOW_ONCE, ALLOW_ALWAYS}:
-        return ApprovalAnswer(state=ApprovalState.ALLOWED, by=BY, choice=choice)
+        return Decision(state=ApprovalState.ALLOWED, by=BY, choice=choice)
     return msgspec.structs.replace(denied, choice=choice)
 
 

@@ -14,9 +14,9 @@ from holdfast.cli.output import Printer
 from holdfast.domain.approvals import (
     NOTE_LONGEST,
     Approval,
-    ApprovalAnswer,
     ApprovalScope,
     ApprovalState,
+    Decision,
 )
 from holdfast.domain.errors import Code, Conflict
 from holdfast.domain.events import ApprovalAnswered
@@ -48,14 +48,14 @@ class ApprovalPrompt:
         # A server records the channel of an answer.
         self._by = BY_HTTP if policy.is_remote else BY_TERMINAL
 
-    async def answer(self, approval: Approval, *, own: bool = False) -> ApprovalAnswer:
+    async def answer(self, approval: Approval, *, own: bool = False) -> Decision:
         """Show the whole question and return the answer; Ctrl-C and Ctrl-D raise, as prompts do.
 
         A flag may answer a server's question about an `own` turn; a local store has the flags
         itself.
         """
         if own and self._policy.is_remote and self._policy.answers(approval.question):
-            return ApprovalAnswer(state=ApprovalState.ALLOWED, by=self._by)
+            return Decision(state=ApprovalState.ALLOWED, by=self._by)
         has_more = is_for_session(approval.question)
         with self._prompt.fresh():
             # After earlier keys are set aside, so that they cannot answer a question not shown yet.
@@ -65,7 +65,7 @@ class ApprovalPrompt:
             while True:
                 said = await self._prompt.answer("Allow? [y/a/n] " if has_more else "Allow? [y/n] ")
                 found = read_answer(said, has_more=has_more)
-                if isinstance(found, ApprovalAnswer):
+                if isinstance(found, Decision):
                     return replace(found, by=self._by)
                 self._printer.warn(found)
 
@@ -80,22 +80,22 @@ def question_lines(approval: Approval) -> Iterator[tuple[str, str]]:
     yield f"y: allow once{_options_text(approval)}, n or n REASON: deny.", ""
 
 
-def read_answer(text: str, *, has_more: bool) -> ApprovalAnswer | str:
+def read_answer(text: str, *, has_more: bool) -> Decision | str:
     """Return the answer of a line, or an error message."""
     word, _, rest = text.strip().partition(" ")
     note = rest.strip()
-    allowed = ApprovalAnswer(state=ApprovalState.ALLOWED, by=BY_TERMINAL)
+    allowed = Decision(state=ApprovalState.ALLOWED, by=BY_TERMINAL)
     match word.lower().rstrip(",.:;"):
         case "y" | "yes" if not note:
             return allowed
         case "a" | "always" if not note and has_more:
-            return ApprovalAnswer(
+            return Decision(
                 state=ApprovalState.ALLOWED, by=BY_TERMINAL, scope=ApprovalScope.SESSION
             )
         case "a" | "always" if not note:
             return "This call can be allowed only once; answer y or n."
         case "n" | "no" if len(note) <= NOTE_LONGEST:
-            return ApprovalAnswer(state=ApprovalState.DENIED, by=BY_TERMINAL, note=note or None)
+            return Decision(state=ApprovalState.DENIED, by=BY_TERMINAL, note=note or None)
         case "n" | "no":
             return f"A reason may have at most {NOTE_LONGEST} characters; this one has {len(note)}."
         case _:
@@ -182,7 +182,7 @@ class InteractiveApprovals:
 
     async def _ask(self, approval: Approval, *, own: bool) -> None:
         owner, session_id = self._holdfast.owner, approval.session_id
-        answer: ApprovalAnswer | None = None
+        answer: Decision | None = None
         try:
             async with self._alone:
                 # This question may have been answered while another one was shown.
@@ -204,7 +204,7 @@ class InteractiveApprovals:
         else:
             await self._send_answer(found, answer)
 
-    async def _send_answer(self, approval: Approval, answer: ApprovalAnswer) -> None:
+    async def _send_answer(self, approval: Approval, answer: Decision) -> None:
         approvals, owner = self._holdfast.approvals, self._holdfast.owner
         try:
             now = await approvals.answer(
@@ -231,7 +231,7 @@ def _describe_answer(state: str, by: str) -> str:
 
 BY_FLAG: Final = "flag"
 UNATTENDED_NOTE: Final = "No user is present to approve this."
-_DENIAL: Final = ApprovalAnswer(state=ApprovalState.DENIED, by=BY_FLAG, note=UNATTENDED_NOTE)
+_DENIAL: Final = Decision(state=ApprovalState.DENIED, by=BY_FLAG, note=UNATTENDED_NOTE)
 
 
 class AutomaticApprovals:
@@ -283,10 +283,10 @@ class AutomaticApprovals:
 
 async def allow_by_flag(holdfast: "Holdfast", approval: Approval) -> None:
     """Allow a question by flag."""
-    await _send_answer(holdfast, approval, ApprovalAnswer(state=ApprovalState.ALLOWED, by=BY_FLAG))
+    await _send_answer(holdfast, approval, Decision(state=ApprovalState.ALLOWED, by=BY_FLAG))
 
 
-async def _send_answer(holdfast: "Holdfast", approval: Approval, answer: ApprovalAnswer) -> bool:
+async def _send_answer(holdfast: "Holdfast", approval: Approval, answer: Decision) -> bool:
     """Send an answer; return False if another client answered first."""
     session_id, digest = approval.session_id, approval.question.digest
     try:

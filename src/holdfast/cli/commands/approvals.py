@@ -20,7 +20,7 @@ from holdfast.cli.options import (
 )
 from holdfast.cli.output import Printer, local_time
 from holdfast.cli.session_refs import find_session
-from holdfast.domain.approvals import Approval, ApprovalAnswer, ApprovalScope, ApprovalState
+from holdfast.domain.approvals import Approval, ApprovalScope, ApprovalState, Decision
 from holdfast.domain.errors import Code, Invalid, NotFound
 from holdfast.domain.queries import require_limit
 from holdfast.domain.text import escape_hidden
@@ -116,7 +116,7 @@ async def answer(
         raise Invalid(Code.INVALID_INPUT, "Choose one of --allow and --deny.")
     if for_session and deny:
         raise Invalid(Code.INVALID_INPUT, "--for-session requires --allow.")
-    said = ApprovalAnswer(
+    said = Decision(
         state=ApprovalState.ALLOWED if allow else ApprovalState.DENIED,
         by=BY_COMMAND,
         scope=ApprovalScope.SESSION if for_session else ApprovalScope.ONCE,
