@@ -1,7 +1,9 @@
 """Turns that wait: what pauses them, what continues them, and what does not."""
 
 import asyncio
+import os
 from datetime import timedelta
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from holdfast import (
 )
 from holdfast.children.model import ChildRequest
 from holdfast.domain.waits import Wait, WaitReason
+from holdfast.execution.coordinator import TURNS_AT_A_TIME
 from tests.functions.stage import scripted
 from tests.houses import current, news_until, payloads, played
 from tests.new_homes import furnish
@@ -132,6 +135,41 @@ async def test_a_parked_loop_runs_its_call_once_when_no_process_lived_at_the_ans
     assert before == ["look"]
     assert ran == ["look", "act"]
     assert outcomes(rows) == ["look ok", "act ok"]
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.torture)])
+async def test_parked_loops_hold_no_task_no_lease_and_no_connection(home: Path, count: int) -> None:
+    async def plan(turn: Turn) -> None:
+        await turn.call("act", {}, run=lambda: None, approval="ask")
+
+    async def begin() -> None:
+        session = await hf.open("planner")
+        await hf.send(session.id, "Go")
+
+    async def parked(number: int) -> tuple[int, int, int]:
+        """Wait until so many loops are parked; return the numbers of tasks, files and leases."""
+        async with asyncio.timeout(PATIENCE + number / 50):
+            while len(await hf.store.read(lambda tx: tx.waits.paused(reasons))) < number:  # noqa: ASYNC110
+                await asyncio.sleep(number / 5_000)
+        leases = await hf.store.read(lambda tx: tx.sessions.running(hf.owner))
+        return len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd")), len(leases)
+
+    reasons = (WaitReason.APPROVAL,)
+    # As many as run at a time, so that what a store opens once is open.
+    at_a_time = TURNS_AT_A_TIME
+    rounds = ceil(count / at_a_time)
+    async with open_holdfast(home) as hf:
+        hf.runtime("planner", park_after=0)(plan)
+        await asyncio.gather(*(begin() for _ in range(at_a_time)))
+        tasks, files, _ = await parked(at_a_time)
+        for _ in range(rounds):
+            await asyncio.gather(*(begin() for _ in range(at_a_time)))
+        found = await parked(at_a_time * (1 + rounds))
+
+    # One of each for every parked loop would be hundreds.
+    assert found[0] < tasks + at_a_time / 4
+    assert found[1] < files + at_a_time / 4
+    assert found[2] == 0
 
 
 @pytest.mark.parametrize("resume", ["history", "stop"])
