@@ -46,7 +46,6 @@ async def main() -> None:
             async with store.turn(name, prompt):
                 given = await store.load(name) or Conversation(conversation_id=name)
                 result = await agent.run(prompt, conversation=given)
-                await store.save(result)
             print(result.output)
             for call in (await hf.calls.list(hf.owner)).items:
                 print(call.name, call.arguments, call.state)

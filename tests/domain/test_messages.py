@@ -128,6 +128,7 @@ def test_the_notices_that_close_a_turn_are_those_of_a_bad_end() -> None:
         NoticeCode.AGENT_FAILED,
         NoticeCode.INSTRUCTIONS,
         NoticeCode.HARNESS,
+        NoticeCode.RESTORED,
         NoticeCode.AGENT_SILENT,
         NoticeCode.AGENT_RESTARTED,
         NoticeCode.AGENT_OPTION_REFUSED,

@@ -70,6 +70,7 @@ class NoticeCode(StrEnum):
     LATE_RESULT = "late_result"
     INSTRUCTIONS = "instructions"
     HARNESS = "harness"
+    RESTORED = "restored"
     INFORMATION = "information"
 
 

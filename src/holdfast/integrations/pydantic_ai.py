@@ -26,7 +26,7 @@ from holdfast.domain.drafts import MessageDraft, Outcome
 from holdfast.domain.errors import NotFound
 from holdfast.domain.events import Failure, FailureCode
 from holdfast.domain.ids import SessionId
-from holdfast.domain.messages import Role, Text
+from holdfast.domain.messages import Notice, NoticeCode, Role, Text
 from holdfast.domain.recordings import Disposition
 from holdfast.domain.sessions import StopReason
 from holdfast.integrations.branches import show_branch
@@ -55,6 +55,15 @@ __all__ = ["HoldfastConversationStore", "HoldfastDurability"]
 ENTRIES: Final = "entries"
 RECORD: Final = "record"
 HISTORY: Final = "history"
+_RESTORED: Final = MessageDraft(
+    role=Role.SYSTEM,
+    parts=(
+        Notice(
+            code=NoticeCode.RESTORED,
+            text="The conversation goes on from an earlier branch; its messages follow once more.",
+        ),
+    ),
+)
 _messages: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _split: Final = msgspec.json.Decoder(tuple[str | None, msgspec.Raw]).decode
 
@@ -99,6 +108,9 @@ class HoldfastConversationStore(ConversationStore):
         raw = msgspec.json.encode(JSON_CODEC.dump(ConversationRecord, record))
         new = {entry.id: entry.message for entry in new_entries}
         await self.bridge.run(lambda: self._write(record, raw, raws, new, expected_revision))
+        turn = current.get(None)
+        if turn is not None and turn.conversation_id == record.conversation_id:
+            turn.unsaved = None
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
         """Delete a conversation with its entries; forks have their own."""
@@ -123,7 +135,8 @@ class HoldfastConversationStore(ConversationStore):
     async def turn(self, conversation_id: str, prompt: str) -> AsyncIterator[JournaledTurn]:
         """Make runs of agents with `HoldfastDurability` durable; leaving it ends the turn.
 
-        The prompt is on disk before anything runs. A turn that was cut off is continued if it is
+        The prompt is on disk before anything runs. Leaving saves the last result of the
+        conversation, unless the program has. A turn that was cut off is continued if it is
         entered with the same prompt: what it has recorded does not run again.
         """
         turn = await self.bridge.run(lambda: self._begin(conversation_id, prompt))
@@ -131,6 +144,8 @@ class HoldfastConversationStore(ConversationStore):
         outcome = Outcome(stop_reason=StopReason.ABORTED)
         try:
             yield turn
+            if turn.unsaved is not None:
+                await self.save(turn.unsaved)
             outcome = Outcome(stop_reason=StopReason.STOP)
         except Exception as error:
             text = f"The run failed with {type(error).__name__}."
@@ -168,7 +183,7 @@ class HoldfastConversationStore(ConversationStore):
 
         run_id, kept = await self._sessions.write(session_id, begin)
         await calls.enter(session_id)
-        return JournaledTurn(self.bridge, session_id, run_id, kept)
+        return JournaledTurn(self.bridge, session_id, run_id, kept, conversation_id=conversation_id)
 
     async def _end(self, session_id: SessionId, outcome: Outcome) -> None:
         async def forget(writer: ForeignWriter) -> None:
@@ -300,6 +315,9 @@ async def _show(
 ) -> None:
     """Make the session show the history of its head; what is new in it is charged."""
     line = [] if head_id is None else _line(entries, head_id)
+    shown = {record.key for record in await writer.view(HISTORY)}
+    added_first = next((id_ for id_ in line if id_ not in shown and id_ not in new), None)
+    was_left = added_first is not None and bool(await writer.records(HISTORY, added_first))
     ahead = (await writer.view(HISTORY)).ahead()
     await writer.forget(HISTORY, ahead)
     prompts = {record.raw.decode(): record.message_id for record in ahead}
@@ -320,6 +338,8 @@ async def _show(
         (first, *_) = entry.drafts or (None,)
         said = first.parts[0] if first is not None and first.role is Role.USER else None
         known = prompts.pop(said.text, None) if isinstance(said, Text) else None
+        if was_left and line[place] == added_first:
+            return replace(entry, drafts=(_RESTORED, *entry.drafts))
         # The turn has written this prompt before its first request.
         return entry if known is None else replace(entry, drafts=entry.drafts[1:], message_id=known)
 

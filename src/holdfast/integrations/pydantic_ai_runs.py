@@ -51,11 +51,16 @@ class JournaledTurn:
         session_id: SessionId,
         run_id: str,
         kept: Mapping[str, tuple[str, bytes]],
+        *,
+        conversation_id: str,
     ) -> None:
         """`kept` are the steps of the turn before it was cut off: name and result, by key."""
         self.bridge = bridge
         self.session_id = session_id
         self.run_id = run_id
+        self.conversation_id = conversation_id
+        # The last result of a run of the conversation, until it is saved.
+        self.unsaved: Any = None
         self._kept = kept
         self._steps: Counter[str] = Counter()
         self._runs = 0
@@ -147,6 +152,13 @@ class HoldfastDurability(BaseDurabilityCapability[Any]):
     def get_default_conversation_id(self, run_id: str) -> str | None:
         """Return the id of a conversation that has none."""
         return conversation_id_from_run_id(run_id) if self.in_durable_context else None
+
+    async def after_run(self, ctx: Any, *, result: Any) -> Any:
+        """Note the result, which is saved when the turn is left."""
+        turn = current.get(None)
+        if turn is not None and result.conversation.conversation_id == turn.conversation_id:
+            turn.unsaved = result
+        return await super().after_run(ctx, result=result)
 
     def get_durable_operation_backend(self) -> DurableOperationBackend[Any]:
         """Return what runs the operations of the agent."""

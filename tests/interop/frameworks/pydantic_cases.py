@@ -21,7 +21,17 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RequestUsage
 
-from holdfast import CallState, Code, Conflict, LocalHoldfast, Role, Status, open_holdfast
+from holdfast import (
+    CallState,
+    Code,
+    Conflict,
+    LocalHoldfast,
+    Notice,
+    NoticeCode,
+    Role,
+    Status,
+    open_holdfast,
+)
 from holdfast.integrations.calls import UNKNOWN_OUTCOME
 from holdfast.integrations.pydantic_ai import (
     HoldfastConversationStore,
@@ -64,6 +74,10 @@ def talk(*texts: str, id_: str = "c") -> Conversation:
 
 def said(conversation: Any) -> list[Any]:
     return [part.content for message in conversation.messages for part in message.parts]
+
+
+def said_last(conversation: Any) -> list[Any]:
+    return [message.parts[-1].content for message in conversation.messages[-2:]]
 
 
 async def rows(hf: LocalHoldfast, id_: str = "c") -> list[Any]:
@@ -413,6 +427,80 @@ async def test_a_durable_run_is_one_turn_and_its_calls_are_recorded(hf: LocalHol
     loaded = await store.load("c")
     assert loaded is not None
     assert loaded.messages[0].parts[0].content == "Pay."
+
+
+async def test_leaving_a_turn_saves_what_the_program_has_not(hf: LocalHoldfast) -> None:
+    effects: list[Any] = []
+    store = HoldfastConversationStore(hf)
+    agent = payer(Scripted(("c1", {"cents": 5})), effects)
+
+    async with store.turn("c", "Pay."):
+        first = await agent.run("Pay.", conversation=Conversation(conversation_id="c"))
+    loaded = await store.load("c")
+    async with store.turn("c", "Thanks."):
+        await agent.run("Thanks.", conversation=loaded)
+        # Of another conversation, as when a tool runs an agent.
+        await payer(Scripted(("c2", {"cents": 6})), effects).run("Pay more.")
+    again = await store.load("c")
+
+    assert loaded is not None
+    assert again is not None
+    assert len(loaded.messages) == len(first.all_messages()) == 4
+    assert said_last(again)[-2:] == ["Thanks.", "done"]
+    assert [each.conversation_id for each in await store.list_conversations()] == ["c"]
+    record = await store.read_record("c")
+    async with store.turn("c", "Once more."):
+        await store.save((await agent.run("Once more.", conversation=again)).conversation)
+        saved = await store.read_record("c")
+    assert record != saved == await store.read_record("c")
+
+
+async def test_a_result_that_cannot_be_saved_leaves_the_turn_to_be_continued(
+    hf: LocalHoldfast,
+) -> None:
+    effects: list[Any] = []
+    store, script = HoldfastConversationStore(hf), Scripted(("c1", {"cents": 5}))
+    agent = payer(script, effects)
+    await store.save(talk("one", "two"))
+    stale = await store.load("c")
+    await store.branch("c", at=1, expected_revision=stale.revision)
+
+    async def play() -> None:
+        async with store.turn("c", "Pay."):
+            await agent.run("Pay.", conversation=stale)
+
+    with pytest.raises(ConversationConflict):
+        await play()
+    async with store.turn("c", "Pay."):
+        await agent.run("Pay.", conversation=await store.load("c"))
+
+    assert (effects, len(script.seen)) == ([5], 2)
+    assert said_last(await store.load("c"))[-1] == "done"
+
+
+def count_restored(shown: list[Any]) -> int:
+    parts = [part for row in shown for part in row.parts if isinstance(part, Notice)]
+    return sum(part.code is NoticeCode.RESTORED for part in parts)
+
+
+async def test_a_branch_that_is_taken_up_again_says_so(hf: LocalHoldfast) -> None:
+    store = HoldfastConversationStore(hf)
+    await store.save(talk("one", "two", "three", "four"))
+    loaded = await store.load("c")
+    branched = await store.branch("c", at=2, expected_revision=loaded.revision)
+    branched.messages.extend(talk("five").messages)
+    await store.save(branched)
+    record = await store.read_record("c")
+    before = await rows(hf)
+    await store.branch("c", from_entry=record.branches[0], expected_revision=record.revision)
+    await store.fork("c", new_conversation_id="f")
+
+    found = await rows(hf)
+    added = [row.text for row in found[len(before) :] if row.text]
+    fork = await rows(hf, "f")
+    assert [count_restored(each) for each in (before, found, fork)] == [0, 1, 0]
+    assert added == ["three", "four"]
+    assert (await hf.sessions.verify(hf.owner, (await session_of(hf)).id)).faults == ()
 
 
 async def test_a_turn_that_failed_is_continued_where_it_was(hf: LocalHoldfast) -> None:
