@@ -194,6 +194,10 @@ class CommitBuilder:
         """Change fields of the session state."""
         self.state = replace(self.state, **changes)
 
+    def new_id(self) -> str:
+        """Return an id that sorts after those of what happened before."""
+        return self._new_id(self.tick())
+
     def tick(self) -> int:
         """Return the time of the next row in microseconds, later than any row of the session."""
         self._last = max(self._now, self._last + 1)

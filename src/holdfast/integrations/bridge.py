@@ -25,6 +25,7 @@ class Bridge:
                 f"{what} needs the store in the same process; use open_holdfast instead of "
                 "connect.",
             )
+        self.hf = target
         self.parts = target.foreign.get_component()
 
     @property

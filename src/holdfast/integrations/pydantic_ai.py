@@ -20,15 +20,19 @@ from pydantic_ai.conversation_store import (
     ConversationStore,
 )
 from pydantic_ai.durable_exec import JSON_CODEC
-from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ToolCallPart
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolDenied
 
+from holdfast.domain.approvals import Approval, ApprovalState, Question, digest_call
 from holdfast.domain.drafts import MessageDraft, Outcome
 from holdfast.domain.errors import NotFound
 from holdfast.domain.events import Failure, FailureCode
-from holdfast.domain.ids import SessionId
+from holdfast.domain.ids import ApprovalId, CallId, SessionId, SessionKey
 from holdfast.domain.messages import Notice, NoticeCode, Role, Text
 from holdfast.domain.recordings import Disposition
-from holdfast.domain.sessions import StopReason
+from holdfast.domain.sessions import StopReason, has_waiting_turn
+from holdfast.domain.text import visible, visible_json
+from holdfast.domain.tools import ToolClass
 from holdfast.integrations.branches import show_branch
 from holdfast.integrations.bridge import Bridge
 from holdfast.integrations.pydantic_ai_messages import cost_of, entry_of
@@ -45,6 +49,9 @@ from holdfast.integrations.records import (
     Framework,
     require_version,
 )
+from holdfast.ports.store import Tx
+from holdfast.services.approvals import expire_questions
+from holdfast.services.journal import session_not_found
 
 FRAMEWORK: Final = Framework(name="pydantic-ai", version=version_of("pydantic-ai-slim"))
 require_version(FRAMEWORK, "2.66", "3", extra="pydantic-ai")
@@ -130,6 +137,48 @@ class HoldfastConversationStore(ConversationStore):
         raws = await self.bridge.run(lambda: self._entries(head_id))
         line = _line(raws, head_id)
         return _loaded({id_: raws[id_] for id_ in line[-limit if limit else 0 :]})
+
+    async def read_approvals(self, conversation_id: str) -> DeferredToolResults | None:
+        """Return what was decided about the calls that wait for approval; `None` until all are."""
+        record = await self.read_record(conversation_id)
+        asked = record.deferred_tool_requests if record is not None else None
+        if asked is None or not asked.approvals:
+            return None
+        found = await self.bridge.run(lambda: self._approvals(conversation_id, asked.approvals))
+        decided = [each for each in found.values() if each.state is not ApprovalState.WAITING]
+        if len(decided) < len(asked.approvals):
+            return None
+        return asked.build_results(
+            approvals={
+                id_: each.state is ApprovalState.ALLOWED or ToolDenied(_reason(each))
+                for id_, each in found.items()
+            }
+        )
+
+    async def _approvals(
+        self, conversation_id: str, calls: Sequence[ToolCallPart]
+    ) -> dict[str, Approval]:
+        """Return the approval of each call, as it is now."""
+        session_id = await self._sessions.find(FRAMEWORK.name, conversation_id)
+
+        async def read(tx: Tx, key: SessionKey) -> dict[str, Approval]:
+            state = await tx.sessions.state_by_key(key)
+            if state is None:
+                raise session_not_found()
+            found: dict[str, Approval] = {}
+            for call in calls:
+                asked = _question(call, "")
+                approval = await tx.approvals.about(state, asked.digest, asked.call_id)
+                if approval is not None:
+                    found[call.tool_call_id] = approval
+            return found
+
+        hf = self.bridge.hf
+        stored = await self._sessions.read(session_id, read)
+        return {
+            id_: await hf.approvals.get(hf.owner, session_id, each.id)
+            for id_, each in stored.items()
+        }
 
     @asynccontextmanager
     async def turn(self, conversation_id: str, prompt: str) -> AsyncIterator[JournaledTurn]:
@@ -287,6 +336,7 @@ class HoldfastConversationStore(ConversationStore):
                 await writer.forget(RECORD, [stored])
             await writer.add(RECORD, [ForeignEntry(kind="record", raw=raw, key=record.revision)])
             await _show(writer, entries, record.head_id, new)
+            await _ask(writer, record.deferred_tool_requests)
 
         await self._sessions.write(session_id, write)
         if record.head_id is not None:
@@ -348,6 +398,42 @@ async def _show(
         cost = cost_of(message(place), line[place]) if line[place] in new else None
         if cost is not None:
             await writer.charge(cost)
+
+
+async def _ask(writer: ForeignWriter, asked: DeferredToolRequests | None) -> None:
+    """Ask for the approvals that calls wait for; those that none waits for any more expire."""
+    session = writer.writer
+    questions = [
+        _question(each, session.new_id()) for each in (asked.approvals if asked is not None else [])
+    ]
+    wanted = {each.digest for each in questions}
+    expire_questions(
+        session, by=FRAMEWORK.name, which=lambda each: each.question.digest not in wanted
+    )
+    number = session.state.settled + 1 if has_waiting_turn(session.state) else 0
+    for each in questions:
+        if await writer.tx.approvals.about(session.state, each.digest, each.call_id) is None:
+            session.add([each], number)
+
+
+def _question(call: ToolCallPart, approval_id: str) -> Question:
+    arguments = JSON_CODEC.dump(dict[str, Any], call.args_as_dict())
+    shown = visible_json(arguments)
+    return Question(
+        id=ApprovalId(approval_id),
+        call_id=CallId(call.tool_call_id),
+        tool=call.tool_name,
+        tool_class=ToolClass.FUNCTION,
+        arguments=arguments,
+        question=f"Call the tool {visible(call.tool_name)} with the arguments\n{shown}",
+        digest=digest_call(call.tool_name, arguments, "", [call.tool_call_id]),
+    )
+
+
+def _reason(approval: Approval) -> str:
+    if approval.state is ApprovalState.EXPIRED:
+        return "The call was not approved in time."
+    return approval.note or "The call was denied."
 
 
 def _line(raws: dict[str, bytes], head_id: str) -> list[str]:

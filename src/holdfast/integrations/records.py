@@ -554,12 +554,12 @@ class ForeignSessions:
         return result
 
     async def end_turn(self, session_id: SessionId, outcome: Outcome) -> None:
-        """End the open turn of a run that is over; one whose calls have not begun stays open."""
+        """End the open turn of a run that is over, unless calls have not begun or wait."""
 
         async def work(foreign: ForeignWriter) -> None:
-            calls = foreign.writer.turn_calls()
             is_cut = outcome.stop_reason is not StopReason.STOP
-            if is_cut or not any(call.state is CallState.INTENDED for call in calls):
+            calls = [each.state is CallState.INTENDED for each in foreign.writer.turn_calls()]
+            if is_cut or not (any(calls) or foreign.writer.waiting()):
                 await foreign.close(outcome)
 
         await self.write(session_id, work)

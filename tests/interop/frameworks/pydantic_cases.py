@@ -13,7 +13,13 @@ from typing import Any
 import pydantic_ai.messages as m
 import pytest
 from pydantic import TypeAdapter
-from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults
+from pydantic_ai import (
+    Agent,
+    ApprovalRequired,
+    DeferredToolRequests,
+    DeferredToolResults,
+    RunContext,
+)
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import ConversationConflict, InMemoryConversationStore
 from pydantic_ai.models.function import FunctionModel
@@ -22,9 +28,11 @@ from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RequestUsage
 
 from holdfast import (
+    ApprovalState,
     CallState,
     Code,
     Conflict,
+    Decision,
     LocalHoldfast,
     Notice,
     NoticeCode,
@@ -585,6 +593,80 @@ async def test_an_approved_call_runs_once(hf: LocalHoldfast) -> None:
         await store.save(result)
 
     assert (before, effects, result.output) == ([], [5], "done")
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("is_allowed", [True, False])
+async def test_a_call_that_waits_for_approval_is_answered_anywhere(
+    tmp_path: Path, hf: LocalHoldfast, *, is_allowed: bool, raises: bool
+) -> None:
+    effects: list[Any] = []
+    toolset: Any = FunctionToolset(id="payments")
+
+    @toolset.tool(requires_approval=not raises)
+    async def pay(ctx: RunContext[None], cents: int) -> str:
+        """Pay."""
+        if not ctx.tool_call_approved:
+            raise ApprovalRequired
+        effects.append(cents)
+        return f"paid {cents}"
+
+    agent: Any = Agent(
+        FunctionModel(Scripted(("c1", {"cents": 5})), model_name="scripted"),
+        output_type=[str, DeferredToolRequests],
+        name="payer",
+        toolsets=[toolset],
+        capabilities=[HoldfastDurability()],
+    )
+    store = HoldfastConversationStore(hf)
+    async with store.turn("c", "Pay."):
+        await agent.run("Pay.", conversation=Conversation(conversation_id="c"))
+    waiting = await store.read_approvals("c")
+    # As a server does, in a process of its own.
+    async with open_holdfast(tmp_path / "home") as desk:
+        (asked,) = (await desk.approvals.list(desk.owner)).items
+        state = ApprovalState.ALLOWED if is_allowed else ApprovalState.DENIED
+        answer = Decision(state=state, by="ada", note=None if is_allowed else "Too much.")
+        await desk.approvals.answer(desk.owner, asked.session_id, asked.id, answer)
+    results = await store.read_approvals("c")
+    async with store.turn("c", "Answered."):
+        await agent.run(conversation=await store.load("c"), deferred_tool_results=results)
+
+    loaded = await store.load("c")
+    assert loaded is not None
+    returned = [part for message in loaded.messages for part in message.parts][-2]
+    assert (waiting, asked.question.tool, asked.question.arguments) == (None, "pay", {"cents": 5})
+    assert asked.state is ApprovalState.WAITING
+    assert effects == ([5] if is_allowed else [])
+    assert returned.content == ("paid 5" if is_allowed else "Too much.")
+    assert await store.read_approvals("c") is None
+    assert [each.state for each in (await hf.approvals.list(hf.owner)).items] == [state]
+    assert (await session_of(hf)).status is Status.IDLE
+    assert (await hf.sessions.verify(hf.owner, asked.session_id)).faults == ()
+
+
+async def test_a_question_expires_when_its_call_waits_no_longer(hf: LocalHoldfast) -> None:
+    store = HoldfastConversationStore(hf)
+    calls = [m.ToolCallPart("pay", {"cents": cents}, f"c{cents}") for cents in (5, 6)]
+    first = Conversation(
+        messages=[request_of("Pay"), m.ModelResponse(parts=[*calls])],
+        conversation_id="c",
+        deferred_tool_requests=DeferredToolRequests(approvals=calls),
+    )
+    await store.save(first)
+    await store.save(first)
+    asked = (await hf.approvals.list(hf.owner)).items
+    yes = Decision(state=ApprovalState.ALLOWED, by="ada")
+    await hf.approvals.answer(hf.owner, asked[0].session_id, asked[0].id, yes)
+    results = await store.read_approvals("c")
+
+    await store.branch("c", at=1, expected_revision=first.revision)
+
+    after = (await hf.approvals.list(hf.owner)).items
+    assert [each.question.call_id for each in asked] == ["c5", "c6"]
+    assert results is None
+    assert [each.state for each in after] == [ApprovalState.ALLOWED, ApprovalState.EXPIRED]
+    assert await store.read_approvals("c") is None
 
 
 async def test_outside_a_turn_nothing_is_recorded(hf: LocalHoldfast) -> None:
