@@ -97,6 +97,8 @@ def test_an_entry_is_one_message(entry: dict[str, Any], role: Role, part: Part) 
     "entry",
     [
         {"type": "system", "subtype": "turn_duration"},
+        {"type": "system", "subtype": ["x"]},
+        {"type": ["system"]},
         {"type": "mode"},
         {"type": "attachment"},
         {"type": "summary"},

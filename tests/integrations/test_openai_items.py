@@ -121,6 +121,7 @@ def test_an_item_is_one_message(item: dict[str, Any], role: Role, part: Part) ->
         {"type": "reasoning", "summary": [], "encrypted_content": "zz"},
         {"type": "function_call", "name": "pay"},
         {"role": "user", "content": []},
+        {"role": ["user"], "content": "Hi"},
         "text",
     ],
 )

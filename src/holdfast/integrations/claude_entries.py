@@ -51,8 +51,8 @@ def mapped(entry: Any) -> Mapped:
     """Return what an entry says; an unknown one says nothing and is kept as it is."""
     if not isinstance(entry, Mapping):
         return Mapped()
-    kind, message = entry.get("type"), entry.get("message")
-    if isinstance(kind, str) and kind in _TITLES:
+    kind, message = _text(entry.get("type")), entry.get("message")
+    if kind in _TITLES:
         title = entry.get(_TITLES[kind])
         return Mapped(title=title if isinstance(title, str) else None)
     if kind in {"system", "attachment"}:
@@ -84,7 +84,7 @@ def _blocks(content: Any) -> Iterator[Entry]:
 def _noted(entry: Entry) -> str:
     """Return what the program says beside the conversation, or has put into it."""
     if entry["type"] == "system":
-        return _text(entry.get("content")) if entry.get("subtype") in _SHOWN else ""
+        return _text(entry.get("content")) if _text(entry.get("subtype")) in _SHOWN else ""
     attachment = entry.get("attachment")
     if not isinstance(attachment, Mapping):
         return ""

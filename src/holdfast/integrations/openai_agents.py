@@ -406,7 +406,7 @@ def _failed_outcome(error: Exception) -> Outcome:
 
 
 def _is_input(item: Any) -> bool:
-    return isinstance(item, Mapping) and item.get("role") in {"user", "system", "developer"}
+    return isinstance(item, Mapping) and str(item.get("role")) in {"user", "system", "developer"}
 
 
 def _known(entry: ForeignEntry, item: Any, known: Mapping[str, Any]) -> ForeignEntry:

@@ -140,7 +140,7 @@ def _draft(role: Role, *parts: Part) -> tuple[MessageDraft, ...]:
 
 
 def _message(item: Item, media: dict[str, tuple[str, bytes]]) -> tuple[MessageDraft, ...]:
-    content, role = item.get("content"), item.get("role")
+    content, role = item.get("content"), str(item.get("role"))
     if role in {"system", "developer"}:
         said = _text_of(content)
         notice = Notice(code=NoticeCode.INSTRUCTIONS, text=said)
