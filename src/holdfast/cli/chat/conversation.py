@@ -151,6 +151,7 @@ class ChatConversation:
         self.cursor = session.last_event
         # The last event when the session was opened or resumed here; None if that must be read.
         self.known: int | None = None
+        self._was_waiting = session.waiting is not None
         self.is_over = False
         self.is_left = False
         # Another process ran its turn when this conversation started.
@@ -174,6 +175,7 @@ class ChatConversation:
         self.session_id = session.id
         self.cursor = session.last_event
         self.known = None
+        self._was_waiting = session.waiting is not None
         self._own_turns.clear()
         self._update_from(session)
 
@@ -327,8 +329,9 @@ class ChatConversation:
         # In a session that was opened here, every question comes as an event.
         if 0 < known <= self.cursor:
             await self._ask_pending(turn, tasks, own=own)
-        # The turn may have been paused before the first event that is followed (race).
-        await self._require_runner()
+        # The event that says what the turn waits for is before the cursor.
+        if self._was_waiting:
+            await self._require_runner()
         async with aclosing(self.holdfast.follow(self.session_id, after=self.cursor)) as items:
             async for item in items:
                 is_behind = self.cursor < known
